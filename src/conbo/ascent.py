@@ -1,8 +1,8 @@
 """Multi-start local search: quasi-Newton ascent (BFGS) from many starts at once, within bounds and linear limits.
 
 Every start is a row of the arrays, with its own inverse Hessian, active bounds and step length.  One iteration is one
-batched call of the function for all rows.  The arrays are numpy's, because its calls on small arrays take a quarter of
-torch's time.
+batched call of the function for all rows.  The arrays are NumPy's, which takes a quarter of torch's time for small
+arrays.
 """
 
 from collections.abc import Callable
@@ -17,33 +17,32 @@ from torch import Tensor
 from conbo.constrained_steps import constrained_steps
 from conbo.linear_limits import RowLimits
 
-# a function from points (r, d) and the indices (r,) of the starts that they come from to values (r,) and gradients (r,
-# d)
+# a function from points (r, d) and the indices (r,) of their starts to values (r,) and gradients (r, d)
 BatchedFunction = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 Array = NDArray[np.float64]
-CATCH_UP_STEPS = 10  # a row is dropped if this many steps with the predicted gain would not reach the best row's value
+CATCH_UP_STEPS = 10  # a search is dropped if this many steps with the predicted gain would not reach the best value
 SUFFICIENT = 1e-4  # fraction of the linearly predicted gain that a step must reach to be accepted (Armijo)
 
 
 @dataclass(frozen=True)
 class SuccessiveHalving:
-    """Settings of successive halving: after some iterations, only the rows with the highest values continue.
+    """Settings of successive halving: after some iterations, only the most promising local searches continue.
 
-    Later, a row is also dropped if it is unlikely to catch up with the best row, or to reach the value `goal`.
+    From then on, a search is also dropped if it is unlikely to reach the best value so far, or the value `goal`.
     """
 
-    iterations: int  # number of iterations after which rows are dropped
-    survivors: int  # number of rows that continue
-    goal: float = -inf
+    iterations: int  # number of iterations before searches are dropped
+    survivors: int  # number of searches that continue
+    goal: float = -inf  # value that a search must be able to reach
 
 
 @dataclass(frozen=True)
 class Ascent:
-    """The result of a multi-start search: where every start ended, and all points that were evaluated."""
+    """The results of r local searches, and all points at which they computed the function."""
 
-    points: Tensor  # (r, d), the ends
-    values: Tensor  # (r,), their values
+    points: Tensor  # (r, d), the best point of each search
+    values: Tensor  # (r,), the values there
     history_points: Tensor  # (evaluations, d), all points at which the function was evaluated
     history_values: Tensor  # (evaluations,), -inf where the function returned NaN
 
@@ -63,12 +62,28 @@ def ascend(
     curvature: Tensor | None = None,
     limits: RowLimits | None = None,
 ) -> Ascent:
-    """Search for local maxima from starts (r, d), within the bounds `lower` and `upper` (d,).
+    """Search for local maxima of a function by BFGS, from many starts at once.
 
-    A coordinate with equal bounds stays fixed.  `first_step` is the length of the first step, as a fraction of the
-    distance between the bounds.  With `curvature` (r, d, d), a positive definite estimate of the negated Hessian, the
-    first step is a Newton step instead.  A row stops when the predicted gain of a step is at most `tolerance`, or when
-    `halving` drops it.  With `limits`, all points satisfy the limits, and steps go along those that are active.
+    Parameters
+    ----------
+    function
+        Takes points (k, d) and the indices (k,) of their starts; returns values (k,) and gradients (k, d).
+    starts
+        Starting points (r, d).
+    lower, upper
+        Bounds (d,); a coordinate with equal bounds stays fixed.
+    iterations
+        Largest number of steps.
+    first_step
+        Length of the first step, as a fraction of the distance between the bounds.
+    tolerance
+        A search ends when the predicted gain of a step is at most this.
+    halving
+        When searches that lag are dropped; None keeps all.
+    curvature
+        Positive definite estimates (r, d, d) of the negated Hessian, with which the first step is a Newton step.
+    limits
+        Linear limits that all points must satisfy.
     """
     device = starts.device
 
@@ -106,7 +121,7 @@ def ascend(
             direction[downhill] = slope[downhill]
             fresh |= downhill
         size = np.maximum(np.abs(direction / width).max(-1, initial=0.0), 1e-300)
-        # a first direction is scaled to the length of a first step, and a later one must not leave the bounds by far
+        # scale a first direction to the length of a first step, and shorten later ones that leave the bounds by far
         share = np.where(fresh, first_step / size, np.minimum(1.0 / size, 1.0))
         direction *= share[:, None]
         if limits is None:
@@ -156,10 +171,10 @@ def ascend(
 def _within(
     limits: RowLimits, rows: NDArray[np.int64], x: Array, slope: Array, inverse: Array, low: Array, high: Array
 ) -> Array:
-    """Return the points (r, d) that maximize a quadratic model around x (r, d) within limits and bounds.
+    """Return the points (r, d) that maximize quadratic models around x (r, d) within limits and bounds.
 
-    The model has the gradient `slope` (r, d), and `inverse` (r, d, d) is the inverse of its negated Hessian.  Rows for
-    which no feasible point is found keep x.
+    The models have the gradients `slope` (r, d); `inverse` (r, d, d) are the inverses of their negated Hessians.  If no
+    feasible point is found, the result is x.
     """
     there = (x + _times(inverse, slope)).clip(low, high)
     normals, gaps = limits.tangents(x, rows)
@@ -183,11 +198,11 @@ def _within(
 def _update(
     inverse: Array, moved: Array, change: Array, size: Array, curved: NDArray[np.bool_], fresh: NDArray[np.bool_]
 ) -> None:
-    """Update the inverse Hessian (r, d, d) of the negated function in place by BFGS, after the steps `moved` (r, d).
+    """Update the inverses (r, d, d) of the negated Hessians in place by BFGS, after the steps `moved` (r, d).
 
-    These steps changed the negated gradients by `size` (r,) times `change` (r, d).  Only rows flagged by `curved` are
-    updated: those along whose step the function is concave.  The matrices of rows flagged by `fresh` are still
-    identities, which are scaled first.
+    These steps changed the negated gradients by `size` (r,) times `change` (r, d).  Only rows with `curved` (r,) are
+    updated: those along whose step the function is concave.  The matrices of rows with `fresh` (r,) are still
+    identities, and are scaled first.
     """
     along = np.where(curved, _dot(moved, change), 1.0)
     unscaled = curved & fresh

@@ -1,4 +1,4 @@
-"""What every acquisition function offers: the protocols that the maximizer relies on."""
+"""Protocols of acquisition functions and their recipes: the methods that the maximizer calls."""
 
 from typing import Protocol, runtime_checkable
 
@@ -10,38 +10,38 @@ from conbo.belief import Belief
 
 
 class Acquisition(Protocol):
-    """A function of the point (state, action) in the unit cube, to be maximized.
+    """An acquisition function: says how useful an evaluation at a point (state, action) of the unit cube is.
 
-    Values are not negative, except that noisy estimates of small values may be.
+    Values are not negative, except for noisy estimates of small values.
     """
 
     @property
     def climbs_logarithm(self) -> bool:
-        """Whether the functions that `local` returns give the logarithms of the values, not the values."""
+        """Whether local searches maximize the logarithm of the acquisition function."""
 
     def screen(self, points: Tensor) -> Tensor:
-        """Return rough, cheap values (c,) of points (c, d)."""
+        """Return cheap approximate values (c,) at points (c, d), to screen many points."""
 
     def local(self, starts: Tensor) -> BatchedFunction:
-        """Return a smooth function for local searches from starts (r, d), with values and gradients.
+        """Return the smooth function that local searches from starts (r, d) maximize.
 
-        It is called with points (k, d) and the indices (k,) of the starts that they come from.
+        It takes points (k, d) and the indices (k,) of their starts, and returns values (k,) and gradients (k, d).
         """
 
     def __call__(self, points: Tensor) -> Tensor:
-        """Return accurate values (c,) of points (c, d)."""
+        """Return accurate values (c,) at points (c, d)."""
 
 
 @runtime_checkable
 class SeedsMatter(Protocol):
-    """An acquisition function whose values depend on the seed with which the simulator makes the new evaluation."""
+    """An acquisition function that depends on the random seed of the simulator in the next evaluation."""
 
     @property
     def seen_seeds(self) -> tuple[int, ...]:
-        """The seeds of the observations; empty if the values do not depend on seeds."""
+        """Simulator seeds of the observations; empty if the values do not depend on the seed."""
 
     def for_seeds(self, seeds: Tensor) -> Acquisition:
-        """Return the acquisition function of c points, where point i is evaluated with the seed `seeds[i]`."""
+        """Return the acquisition function of c points, the i-th of which is evaluated with the seed `seeds[i]`."""
 
 
 class AcquisitionRecipe(Protocol):

@@ -1,6 +1,6 @@
-"""Calls the compiled loop that computes the same estimates as `ConvexIntegral`, much faster than torch.
+"""Computes the estimates of `ConvexIntegral` by a compiled loop, which is much faster than torch.
 
-Names are as in `convex_integral.py`, whose torch code is the reference.
+The torch code in `convex_integral.py` is the reference, and explains the names.
 """
 
 import numpy as np
@@ -22,11 +22,22 @@ def gains(
     corner: float,
     smooth: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the best estimates (...), the lower bounds (...), and the derivatives (..., q) of the best estimates.
+    """Estimate E[V(Z)] - V(0), Z ~ N(0, 1), for convex functions V that are known by their tangents at q nodes.
 
-    The derivatives are with respect to the slopes.  The lines (..., q) are given by `intercepts` and `slopes`,
-    `similarity` is (..., q-1), and the first four arguments are attributes of `ConvexIntegral`.  Between two nodes, V
-    is taken to have a corner if the similarity is below `corner`, and to be smooth if it is above `smooth`.
+    The result is the best estimates (...), lower bounds (...), and the derivatives (..., q) of the best estimates with
+    respect to the slopes.
+
+    Parameters
+    ----------
+    nodes, cubic, chord, tails
+        Attributes of `ConvexIntegral`: the values of Z at which V is known, and the weights of the quadrature.
+    intercepts, slopes
+        The tangents (..., q) of V at the nodes.
+    similarity
+        How similar the maximizers at neighboring nodes are, from 0 to 1 (..., q-1).
+    corner, smooth
+        V is assumed to have a corner between two nodes if their similarity is below `corner`, and to be smooth if it is
+        above `smooth`.
     """
     shape = slopes.shape if intercepts.shape == slopes.shape else np.broadcast_shapes(intercepts.shape, slopes.shape)
     *rows, q = shape
@@ -46,6 +57,6 @@ def gains(
 
 
 def _broadcast(array: Array, shape: tuple[int, ...]) -> Array:
-    """Broadcast an array to this shape, flatten it to rows, and return it as a contiguous, writable array."""
+    """Broadcast an array to `shape`, then flatten all dimensions but the last into rows."""
     whole = array if array.shape == shape else np.array(np.broadcast_to(array, shape), order="C")
     return np.ascontiguousarray(whole).reshape(-1, shape[-1])

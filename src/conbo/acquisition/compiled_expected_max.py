@@ -1,4 +1,4 @@
-"""Calls the compiled loop for E[max_i (a_i + b_i Z)]; `expected_max.py` explains the terms."""
+"""Computes E[max_i (a_i + b_i Z)], Z ~ N(0, 1), by a compiled loop; the torch code is in `expected_max.py`."""
 
 import numpy as np
 import torch
@@ -8,9 +8,9 @@ from conbo.loops.expected_max import walk
 
 
 def integrate(a: Tensor, b: Tensor, only_gain: bool = False) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the gain (...), the probability (..., n) and the density (..., n) of lines a + b z; see `ExpectedMax`.
+    """Return E[max (a + b Z)] - max a (...) of lines a + b z (..., n), with its derivatives.
 
-    With `only_gain`, the other two are empty.
+    The derivatives (..., n) of E[max (a + b Z)] are with respect to a, then b.  With `only_gain`, both are empty.
     """
     n, shape = a.shape[-1], (0, a.shape[-1]) if only_gain else a.shape
     gain, probability, density = np.zeros(a.shape[:-1]), np.zeros(shape), np.zeros(shape)

@@ -1,4 +1,4 @@
-"""The knowledge gradient in each state, if the policy must satisfy learned constraints.
+"""The knowledge gradient in each state, for a policy that must satisfy learned constraints.
 
 An evaluation measures the reward and the constrained outcomes, so it changes both the expected rewards and the
 probabilities of satisfying the constraints.  The utility U of an action is its expected reward if the constraints are
@@ -51,9 +51,10 @@ POLICY_STARTS = 1  # starts of the search for the policy's action, besides the b
 
 
 def state_gains(belief: Belief, actions: Tensor, rule: GainRule) -> StateValue:
-    """Return the object that computes knowledge gradients in states, from a pool of actions (p, d_x).
+    """Return the object that computes knowledge gradients of candidates in states.
 
-    `rule` says how a gain is computed from look-ahead lines.  It is used only if the belief has no learned constraints.
+    `actions` (p, d_x) is the pool in which each state's best action is searched.  `rule` says how the gain follows from
+    the posterior means after the evaluation; with learned constraints, `ConstrainedGains` has its own rule.
     """
     if belief.constraints is None:
         return belief.posterior.action_search(belief.space, actions).gains(rule)
@@ -62,9 +63,9 @@ def state_gains(belief: Belief, actions: Tensor, rule: GainRule) -> StateValue:
 
 @dataclass(frozen=True)
 class MeansAhead:
-    """Lines mean + slope z: expected rewards of q actions in m states after evaluating each of k candidates.
+    """Posterior means, after evaluating each of k candidates, of the reward or a slack at q actions in m states.
 
-    For a constraint, they are expected slacks instead of rewards.
+    They are mean + slope z, where z ~ N(0, 1) is the standardized observation at the candidate.
     """
 
     mean: Tensor  # (k, m, q)
@@ -73,7 +74,10 @@ class MeansAhead:
 
 @dataclass(frozen=True)
 class SlackAhead:
-    """Lines mean + slope ζ: the expected slacks of q actions in m states after evaluating each of k candidates."""
+    """Posterior of a constraint's slack, after evaluating each of k candidates, at q actions in m states.
+
+    Its mean is mean + slope ζ, where ζ ~ N(0, 1) is the standardized observation at the candidate.
+    """
 
     mean: Tensor  # (k, m, q)
     slope: Tensor  # (k, m, q)
@@ -83,7 +87,10 @@ class SlackAhead:
 
 @dataclass(frozen=True)
 class GainWithDerivatives:
-    """Gains (k, m) of k candidates in m states, with derivatives with respect to the slopes of the look-ahead lines."""
+    """Constrained knowledge gradients of k candidates in m states, with their derivatives.
+
+    The derivatives are with respect to the slopes of the posterior means after the evaluation, at q actions per state.
+    """
 
     values: Tensor  # (k, m)
     reward: Tensor  # (k, m, q), with respect to the slopes of the rewards
@@ -93,10 +100,20 @@ class GainWithDerivatives:
 def gain_of(
     reward: MeansAhead, worst: Tensor, slacks: list[SlackAhead], allowed: Tensor | None, fantasies: Tensor
 ) -> GainWithDerivatives:
-    """Return E[max U] - max U, the constrained gain that the module's docstring defines.
+    """Return E[max U] - max U: the expected rise of the best utility of each state by an evaluation.
 
-    `worst` (k, m) is M, and `fantasies` (f, constraints) are the values of ζ.  Where `allowed` (k, m, q) is zero, the
-    action violates a known limit, so its probability P is set to zero.
+    The utility U of an action is its expected reward if it satisfies the constraints, and `worst` otherwise.
+
+    Parameters
+    ----------
+    reward, slacks
+        The expected reward, and the slack of each constraint, after the evaluation.
+    worst
+        The lowest expected reward (k, m) of each state.
+    allowed
+        Zero for actions (k, m, q) that violate a known limit.
+    fantasies
+        Values (f, constraints) of the standardized observations of the slacks, over which the mean is taken.
     """
     height, fantasies = reward.mean - worst[..., None], fantasies.to(reward.mean)
     log_feasible, rises = height.new_zeros(*height.shape[:2], len(fantasies), height.shape[2]), []  # (k, m, f, q)
@@ -128,21 +145,21 @@ def gain_of(
 
 @dataclass(frozen=True)
 class ConstrainedLineGains:
-    """Constrained gains (k, m), which can compute their gradients with respect to the k candidates.
-
-    They are computed from the look-ahead lines of the reward and of all constraints, at fixed actions of each state.
-    """
+    """Constrained knowledge gradients of k candidates in m states, and their gradients in the candidates."""
 
     gain: GainWithDerivatives
-    lines: list[LookAheadLines]  # first the lines of the reward, then those of each constraint
+    lines: list[LookAheadLines]  # posterior means after the evaluation: of the reward, then of each constraint's slack
 
     @property
     def values(self) -> Tensor:
-        """Gains (k, m) of k candidates in m states."""
+        """Constrained knowledge gradients (k, m) of k candidates in m states."""
         return self.gain.values
 
     def gradient(self, weights: Tensor) -> Tensor:
-        """Return the gradient (k, d) of Σ_i weights[:, i] values[:, i] in the candidates, for fixed actions."""
+        """Return the gradients (k, d), in each candidate, of the sum over states of weights (k, m) times values (k, m).
+
+        The actions at which each state's best utility is sought are held fixed.
+        """
         pulls = [self.gain.reward, *self.gain.constraints]
         parts = [one.gradient(pull * weights[..., None]) for one, pull in zip(self.lines, pulls, strict=True)]
         return torch.stack(parts).sum(0)
@@ -172,10 +189,7 @@ class ConstrainedGains:
         self._known: ShortLists | None = None  # the short lists computed so far
 
     def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
-        """Return a function from candidates (r, d) to their gains (r, m) in the given states (m, d_s), for screening.
-
-        Each state's short list of actions, with means and variances there, is computed once for all calls.
-        """
+        """Return a function from candidates (r, d) to approximate gains (r, m) in states (m, d_s), for screening."""
         lists, (m, d_s) = self.lists(states), states.shape
         points = torch.cat([states[:, None].expand(-1, lists.actions.shape[1], -1), lists.actions], -1)
         flat, shape = points.flatten(0, 1), points.shape[:2]
@@ -204,13 +218,14 @@ class ConstrainedGains:
         return lambda candidates: torch.cat([values(some) for some in candidates.split(step)])
 
     def at(self, states: Tensor) -> "ConstrainedStatesAhead":
-        """Return a function from candidates to their gains in the states (r, m, d_s): r sets of m states each."""
+        """Return a function from candidates to their gains in given states (r, m, d_s), which are r sets of m."""
         return ConstrainedStatesAhead(self, states)
 
     def gains_at(self, candidates: Tensor, states: Tensor, actions: Tensor, worst: Tensor) -> ConstrainedLineGains:
-        """Compute the gains of candidates (k, d) in states (k, m, d_s), with maxima over actions (k, m, q, d_x).
+        """Compute the gains (k, m) of candidates (k, d) in states (k, m, d_s).
 
-        `worst` (k, m) is the lowest expected reward of each state.
+        Each state's best action is sought among `actions` (k, m, q, d_x), and `worst` (k, m) is its lowest expected
+        reward.
         """
         lines = [posterior.look_ahead_lines(candidates, states, actions) for posterior in self.posteriors]
         points = torch.cat([states[:, :, None].expand(*actions.shape[:3], -1), actions], -1)
@@ -224,7 +239,10 @@ class ConstrainedGains:
         return ConstrainedLineGains(gain_of(reward, worst, slacks, self._allowed(points), self.fantasies), lines)
 
     def lists(self, states: Tensor) -> ShortLists:
-        """Return the short lists of actions for states (m, d_s); those already computed come from a cache."""
+        """Return the actions that may become the best ones of states (m, d_s), and each state's lowest expected reward.
+
+        They are computed once for each state.
+        """
         keys = [tuple(state) for state in states.tolist()]
         new = {key: row for row, key in enumerate(keys) if key not in self._rows}
         if new or self._known is None:
@@ -262,10 +280,10 @@ class ConstrainedGains:
 
 
 class ConstrainedStatesAhead:
-    """Computes gains in r sets of m fixed states, with maxima over each state's short list and one more action.
+    """A function from candidates to their constrained knowledge gradients in r sets of m fixed states.
 
-    This action is that of the first candidate for which the set is used.  It stays the same for later candidates, so
-    that the gain is a smooth function of the candidate.
+    The best action of a state is sought in its short list, to which the action of the first candidate of the set is
+    added.  Later candidates do not change the list, so that the gain is a smooth function of the candidate.
     """
 
     def __init__(self, gains: ConstrainedGains, states: Tensor) -> None:
@@ -276,7 +294,7 @@ class ConstrainedStatesAhead:
         self._own = states.new_full((len(states), self._actions.shape[-1]), torch.nan)
 
     def __call__(self, candidates: Tensor, rows: Tensor) -> ConstrainedLineGains:
-        """Compute the gains (k, m) of candidates (k, d), candidate i in the set of states `rows[i]`."""
+        """Compute the gains (k, m) of candidates (k, d); those of candidate i are in the set of states `rows[i]`."""
         new = self._own[rows].isnan().any(-1)
         self._own[rows[new]] = candidates[new, self._states.shape[-1] :]
         own = self._own[rows][:, None, None].expand(-1, self._states.shape[1], 1, -1)

@@ -35,9 +35,10 @@ SPREAD = 2.3  # standard deviation of the normal distribution whose quantiles ar
 
 
 def quantile_nodes(n: int, spread: float = SPREAD) -> Tensor:
-    """Return n nodes (n,): equally spaced quantiles of a normal distribution with standard deviation `spread`.
+    """Return n values z (n,) at which a convex function of Z ~ N(0, 1) is computed, to estimate its mean.
 
-    n must be odd, so that 0 is a node.
+    They are quantiles, with equally spaced probabilities, of a normal distribution with standard deviation `spread`.
+    n must be odd, so that 0 is among them.
     """
     ranks = (2 * torch.arange(1, n + 1, dtype=torch.float64) - 1) / (2 * n)
     nodes = spread * torch.special.ndtri(ranks)
@@ -47,18 +48,18 @@ def quantile_nodes(n: int, spread: float = SPREAD) -> Tensor:
 
 @dataclass(frozen=True)
 class Gains:
-    """Estimates of the gain E[V(Z)] - V(0), and the derivative of the best estimate."""
+    """Estimates of E[V(Z)] - V(0), Z ~ N(0, 1), for convex functions V that are known by q tangents."""
 
-    best: Tensor  # (...)
+    best: Tensor  # (...), the best estimate
     lower: Tensor  # (...), a lower bound
-    slope_derivative: Tensor  # (..., q), of `best` with respect to the slopes of the lines
+    slope_derivative: Tensor  # (..., q), derivative of `best` with respect to the slopes of the tangents
 
 
 class ConvexIntegral:
-    """Estimates the gain E[V(Z)] - V(0), Z ~ N(0, 1), of convex functions V that are known at fixed nodes (q,).
+    """Estimates E[V(Z)] - V(0), Z ~ N(0, 1), of convex functions V from values and slopes at fixed `nodes` (q,).
 
-    In its methods, `gain` (..., q) and `slope` (..., q) are the values D_j and slopes d_j of V minus its tangent at
-    zero.
+    In its methods, `gain` (..., q) and `slope` (..., q) are the values and slopes, at the nodes, of D: the function V
+    minus its tangent at zero.
     """
 
     def __init__(self, nodes: Tensor) -> None:
@@ -72,9 +73,9 @@ class ConvexIntegral:
 
     @cached_property
     def cubic(self) -> Tensor:
-        """Weights (4, q-1) in the integral of every interval's cubic.
+        """Weights (4, q-1) for the integral of the cubic interpolant over each interval between nodes.
 
-        They are those of the value D and the slope d at the left node, then at the right node.
+        The integral is the sum of these weights times value and slope at the left node, then at the right node.
         """
         h = self.nodes[1:] - self.nodes[:-1]
         m0, m1, m2, m3 = self._powers
@@ -83,7 +84,10 @@ class ConvexIntegral:
 
     @cached_property
     def chord(self) -> Tensor:
-        """Weights (2, q-1) of the value D at the left and the right node in the integral of every interval's chord."""
+        """Weights (2, q-1) for the integral of the chord over each interval between nodes.
+
+        The integral is the sum of these weights times the values at the left and the right node.
+        """
         h = self.nodes[1:] - self.nodes[:-1]
         m0, m1 = self._powers[:2]
         return torch.stack([m0 - m1 / h, m1 / h])
@@ -96,10 +100,10 @@ class ConvexIntegral:
         return torch.stack([mass, first, mass - outer * first])
 
     def tangents(self, gain: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the integral (..., q-1), over every interval, of the higher of the tangents at its two nodes.
+        """Integrate, over each interval between nodes, the higher of the tangents at its two ends.
 
-        The weights (..., 4, q-1) in this integral come first: those of the value D and the slope d at the left node,
-        then at the right node.
+        Return weights (..., 4, q-1) and integrals (..., q-1).  An integral is the sum of the weights times value and
+        slope at the left node, then at the right node.
         """
         left, right = self.nodes[:-1], self.nodes[1:]
         slope_change = slope[..., 1:] - slope[..., :-1]
@@ -112,25 +116,26 @@ class ConvexIntegral:
         return weights, (weights * _ends(gain, slope)).sum(-2)
 
     def lower(self, gain: Tensor, slope: Tensor) -> Tensor:
-        """Return the integral (...) of the highest tangent, which is a lower bound of the gain."""
+        """Return a lower bound (...) of E[V(Z)] - V(0): the integral of the highest tangent."""
         mass, first, _ = self.tails
         inside = self.tangents(gain, slope)[1].sum(-1)
         return inside + (gain[..., [0, -1]] * mass + slope[..., [0, -1]].abs() * first).sum(-1)
 
     def upper(self, gain: Tensor, steepest: Tensor) -> Tensor:
-        """Return an upper bound (...) of the gain, given the steepest slopes (..., 2) of D, left and right.
+        """Return an upper bound (...) of E[V(Z)] - V(0).
 
-        It is the integral of the chords between nodes and, beyond the outer nodes, of lines with the steepest slopes.
+        It is the integral of the chords between nodes and, beyond the outer nodes, of lines with the slopes `steepest`
+        (..., 2), which are the lowest and the highest slope that D has anywhere.
         """
         mass, first, _ = self.tails
         inside = (self.chord * torch.stack([gain[..., :-1], gain[..., 1:]], -2)).sum((-2, -1))
         return inside + (gain[..., [0, -1]] * mass + steepest.abs() * first).sum(-1)
 
     def __call__(self, intercepts: Tensor, slopes: Tensor, similarity: Tensor) -> Gains:
-        """Estimate the gains (...) from the lines that are tangent to V at the nodes.
+        """Estimate E[V(Z)] - V(0) (...) from the tangents of V at the nodes.
 
-        The lines are given by their intercepts and slopes (..., q), and `similarity` (..., q-1) says how similar the
-        maximizers of neighboring nodes are, from 0 to 1.
+        The tangents are given by their intercepts and slopes (..., q).  V is the maximum of a function over actions;
+        `similarity` (..., q-1) says how similar the maximizers at neighboring nodes are, from 0 to 1.
         """
         followed = intercepts.requires_grad or slopes.requires_grad or similarity.requires_grad
         if compiled.AVAILABLE and slopes.device.type == "cpu" and not followed:
@@ -178,10 +183,10 @@ class ConvexIntegral:
         return Gains(best, tangent.sum(-1) + outer.sum(-1), derivative)
 
     def _tails(self, gain: Tensor, slope: Tensor, smooth: Tensor) -> tuple[Tensor, Tensor]:
-        """Return what the curvature of the outermost cubics adds to the integrals of the outer tangents: (..., 2).
+        """Return the corrections (..., 2) of the integrals of the outermost tangents, on the left and on the right.
 
-        Also return its weights (..., 2, 4): those of the value D and the slope d at the outer node, and of D and d at
-        the node next to it.
+        They add the curvature of the outermost cubics.  The weights (..., 2, 4) that also are returned give each
+        correction as a sum over value and slope at the outermost node, then at the node next to it.
         """
         h = (self.nodes[1:] - self.nodes[:-1])[[0, -1]]
         sign = torch.tensor([1.0, -1.0], dtype=h.dtype, device=h.device)
@@ -194,7 +199,7 @@ class ConvexIntegral:
 
 
 def _ends(gain: Tensor, slope: Tensor) -> Tensor:
-    """Stack (..., 4, q-1) the value D and the slope d at the left node of every interval, then at the right node."""
+    """Stack (..., 4, q-1) value and slope at the left node of each interval, then at the right node."""
     return torch.stack([gain[..., :-1], slope[..., :-1], gain[..., 1:], slope[..., 1:]], -2)
 
 

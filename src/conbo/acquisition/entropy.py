@@ -51,7 +51,7 @@ ROUGH_DRAWS = 512  # joint draws for rough values
 
 @dataclass(frozen=True)
 class _EntropySearch:
-    """The settings that all three entropy searches share."""
+    """Settings that all three entropy searches share."""
 
     peaks: int = 32  # number of actions of each state that are likely to be its best one
     draws: int = 8192  # number of joint draws of the function at these actions
@@ -70,7 +70,7 @@ class EntropySearch(_EntropySearch):
     draws: int = 4096
 
     def build(self, belief: Belief, generator: torch.Generator) -> "Information":
-        """Build the object that computes mutual information between observations and peaks, for one belief."""
+        """Build the object that computes mutual information between observations and best actions, for one belief."""
         return Information(belief, generator, self.peaks, self.draws, which_peak, retrospective)
 
 
@@ -78,13 +78,14 @@ class EntropySearch(_EntropySearch):
 class PredictiveEntropySearch(_EntropySearch):
     """A recipe for PES_c: how much the entropy of an observation would fall if a state's best action were known.
 
-    `estimate` is "density" or "moments", see `entropy_estimates.py`.
+    With `estimate="density"`, the entropy follows from estimated densities of the observation; with "moments", it is
+    that of a Gaussian, which is cheaper but too low.
     """
 
     estimate: str = "density"
 
     def build(self, belief: Belief, generator: torch.Generator) -> "Information":
-        """Build the object that computes mutual information between observations and peaks, for one belief."""
+        """Build the object that computes mutual information between observations and best actions, for one belief."""
         return Information(belief, generator, self.peaks, self.draws, which_peak, _predictive(self.estimate))
 
 
@@ -92,14 +93,15 @@ class PredictiveEntropySearch(_EntropySearch):
 class MaxValueEntropySearch(_EntropySearch):
     """A recipe for MES_c: how much the entropy of an observation would fall if a state's best value were known.
 
-    `estimate` is "density" or "moments", see `entropy_estimates.py`.
+    With `estimate="density"`, the entropy follows from estimated densities of the observation; with "moments", it is
+    that of a Gaussian, which is cheaper but too low.
     """
 
     draws: int = 16384
     estimate: str = "density"
 
     def build(self, belief: Belief, generator: torch.Generator) -> "Information":
-        """Build the object that computes mutual information between observations and peaks, for one belief."""
+        """Build the object that computes mutual information between observations and best values, for one belief."""
         return Information(belief, generator, self.peaks, self.draws, which_value, _predictive(self.estimate))
 
 
@@ -111,7 +113,10 @@ def _predictive(name: str) -> Estimate:
 
 
 class Information:
-    """Computes the mutual information I(y; peak of s_i) under one belief, for any candidate and any states s_i."""
+    """Computes mutual information between an observation at a candidate and the peak of a state, under one belief.
+
+    The peak is the best action of the state or its best value, depending on the method.
+    """
 
     def __init__(
         self,
@@ -138,7 +143,7 @@ class Information:
     def at(self, states: Tensor) -> "StatesInformed":
         """Return a function from candidates to the mutual information between their observations and peaks of states.
 
-        The states (r, m, d_s) are r sets of m states.  Their draws are made once, for all calls of the function.
+        The states (r, m, d_s) are r sets of m.  The draws of the model in these states are made once, for all calls.
         """
         flat = states.flatten(0, 1)
         known: dict[bytes, int] = {}
@@ -148,9 +153,9 @@ class Information:
         return StatesInformed(self, states, self.tables(flat[first], climb=CLIMB), which)
 
     def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
-        """Return a function from candidates (r, d) to rough mutual informations (r, m) with peaks of states (m, d_s).
+        """Return a function for screening: from candidates (r, d) to mutual information (r, m) with peaks of states.
 
-        They are estimated by `moments`, from few draws.
+        The states are (m, d_s).  It is cheap because it treats observations as Gaussian, and uses few draws.
         """
         tables, m = self.tables(states, climb=0), len(states)
 
@@ -165,9 +170,9 @@ class Information:
         return function
 
     def gains(self, candidates: Tensor, states: Tensor, tables: PeakTables, which: Tensor) -> LineGains:
-        """Compute the mutual informations (k, m) of candidates (k, d) with the peaks of states (k, m, d_s).
+        """Compute the mutual information (k, m) of candidates (k, d) with the peaks of states (k, m, d_s).
 
-        `which` (k, m) holds the row of `tables` that belongs to each state.
+        `tables` holds draws of the model in these states, and `which` (k, m) is the row of each state there.
         """
         shape, mine = which.shape, tables.select(which.flatten())
         actions = mine.points[..., self.belief.n_state_dims :].unflatten(0, shape)
@@ -176,10 +181,10 @@ class Information:
         return LineGains(value.reshape(shape), derivative.unflatten(0, shape), lines)
 
     def tables(self, states: Tensor, climb: int) -> PeakTables:
-        """Draw f(s_i, ·) for each of the states s_i (c, d_s), jointly at actions that are likely to be its best one.
+        """Draw the model's function in each of the states (c, d_s), jointly at actions that are likely to be its best.
 
-        Some of these actions are found by local searches of `climb` steps.  With zero steps, there are no local
-        searches, and fewer draws.
+        Some of these actions are found by local searches of `climb` steps.  With `climb=0`, there are no local searches
+        and fewer draws.
         """
         actions = self._actions(states, climb)
         c, p, _ = actions.shape
@@ -195,7 +200,7 @@ class Information:
         return PeakTables(points, whitening, kept, self.label(values), normals, errors)
 
     def _actions(self, states: Tensor, climb: int) -> Tensor:
-        """Return, for each of the states (c, d_s), p actions (c, p, d_x) that are likely to be its best one."""
+        """Return p actions (c, p, d_x) for each of the states (c, d_s), which are likely to be its best ones."""
         if self._every is not None:
             return self._every.expand(len(states), -1, -1)
         climbed = self._paths.n if climb else 0
@@ -209,11 +214,14 @@ class Information:
 
 
 class StatesInformed:
-    """Computes the mutual information between candidates' observations and the peaks of r sets of m fixed states."""
+    """A function from candidates to the mutual information between their observations and peaks of fixed states."""
 
     def __init__(self, information: Information, states: Tensor, tables: PeakTables, index: Tensor) -> None:
         self._information, self._states, self._tables, self._index = information, states, tables, index
 
     def __call__(self, candidates: Tensor, rows: Tensor) -> LineGains:
-        """Compute the mutual informations (k, m) of candidates (k, d), candidate i with the set of states `rows[i]`."""
+        """Compute the mutual information (k, m) of candidates (k, d) with peaks of m states each.
+
+        For candidate i, these are the states of the set `rows[i]`.
+        """
         return self._information.gains(candidates, self._states[rows], self._tables, self._index[rows])

@@ -1,8 +1,8 @@
 """Estimates of the mutual information between an observation and the peak of a state, from joint draws.
 
-There are N draws of the function f(s_i, ·) of a state s_i, at p actions that are likely to be its best one.  With
-K = V Λ Vᵀ the posterior covariance at these actions, a draw is f_j = μ + V √Λ ξ_j.  Given the draw, the standardized
-observation Z at a candidate (s, x) is Gaussian:
+The peak is the best action of the state or its best value.  There are N draws of the function f(s_i, ·) of a state s_i,
+jointly at p actions that are likely to be its best one.  With K = V Λ Vᵀ the posterior covariance at these actions, a
+draw is f_j = μ + V √Λ ξ_j.  Given the draw, the standardized observation Z at a candidate (s, x) is Gaussian:
 
     Z | ξ_j ~ N(bᵀξ_j, 1 - |b|²),   b = Λ^-½ Vᵀ σ̃,   σ̃ = kⁿ((s_i, ·), (s, x)) / σ_y
 
@@ -36,37 +36,37 @@ LEAST_PROBABILITY = 1e-30  # replaces a probability of zero, so that its logarit
 NODES = 13  # number of values z, between -REACH and REACH, to which draws are moved
 BINS = 48  # largest number of bins of best values
 TAIL = 0.1  # weight of the logit of a rank in the scale of bins, which makes bins finer towards both ends
-FEWEST = 96  # the logit is constant for this many ranks at each end, so that no bin holds too few draws
+FEWEST = 96  # the logit is clipped to its value at about this many ranks from each end, so that no bin is too small
 
-# from slopes σ̃ (c, p) and the tables of c states to mutual informations (c,) and their derivatives in σ̃ (c, p)
+# from slopes σ̃ (c, p) and the tables of c states to mutual information (c,) and its derivatives in σ̃ (c, p)
 Estimate = Callable[[Tensor, "PeakTables"], tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True)
 class PeakTables:
-    """For each of c states: p actions that are likely to be its best one, and N joint draws of f at these actions."""
+    """Joint draws of the model's function in each of c states, at p actions that are likely to be the state's best."""
 
     points: Tensor  # (c, p, d), the actions with their state, in the unit cube
     whitening: Tensor  # (c, p, p), V Λ^-½
     values: Tensor  # (c, p, N), the draws; empty if only their labels are needed
-    labels: Tensor  # (c, N), the peaks of the draws
-    normals: Tensor  # (N, p), ξ
+    labels: Tensor  # (c, N), for each draw the index of its best action, or the quantile bin of its best value
+    normals: Tensor  # (N, p), the standard normal variables ξ of which the draws are linear functions
     errors: Tensor  # (N,), standard normal draws for the part of Z that ξ does not determine
 
     def select(self, rows: Tensor) -> "PeakTables":
-        """Return the tables of the states with these indices (c,)."""
+        """Return the tables of the states with the given indices."""
         of_states = (self.points, self.whitening, self.values, self.labels)
         points, whitening, values, labels = (t[rows] for t in of_states)
         return PeakTables(points, whitening, values, labels, self.normals, self.errors)
 
 
 def which_peak(values: Tensor) -> Tensor:
-    """Label every draw (..., N, p) of p function values by the index (..., N) of its highest value."""
+    """Return the index (..., N) of the highest value of each draw (..., N, p) of p function values."""
     return values.argmax(-1)
 
 
 def which_value(values: Tensor) -> Tensor:
-    """Label every draw (..., N, p) of p function values by the quantile bin (..., N) of its highest value.
+    """Return the quantile bin (..., N) of the highest value of each of N draws (..., N, p) of p function values.
 
     Bins get finer towards both ends.  A state's best value is hardly below its best known reward, so if that reward is
     nearly exact, the lowest bins are the most informative.
@@ -84,9 +84,9 @@ def which_value(values: Tensor) -> Tensor:
 def root_and_whitening(covariance: Tensor, prior: Tensor) -> tuple[Tensor, Tensor]:
     """Return the matrices V √Λ and V Λ^-½ (c, p, p) of covariance matrices V Λ Vᵀ (c, p, p).
 
-    Actions that are likely to be the best one are close together, so covariances are singular up to rounding errors,
-    whose size is relative to the prior variances (c,).  Eigenvectors without variance are replaced by zeros.  The
-    others are sorted by decreasing variance, because a quasi-random sequence is most even in its first dimensions.
+    Eigenvalues that are only rounding errors, compared with the prior variances (c,), are treated as zero in both
+    matrices.  The others are sorted by decreasing size, because a quasi-random sequence is most even in its first
+    dimensions.
     """
     variances, vectors = torch.linalg.eigh(covariance)
     variances, vectors = variances.flip(-1), vectors.flip(-1)
@@ -97,10 +97,10 @@ def root_and_whitening(covariance: Tensor, prior: Tensor) -> tuple[Tensor, Tenso
 
 
 def predictive(slope: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
-    """Return H[Z] - E H[Z | label] (c,) and its derivative (c, p) with respect to the slopes (c, p).
+    """Estimate the mutual information (c,) between the standardized observation Z and a state's peak.
 
-    The densities of Z are computed on a grid: the means of Z given each draw, smoothed by the variance of Z given a
-    draw.
+    It is H[Z] - E H[Z | peak], with densities of Z that are smoothed histograms over the draws.  Also return its
+    derivatives (c, p) with respect to the slopes (c, p) of the posterior means at p actions as functions of Z.
     """
     n = len(tables.normals)
     sharpest = float(outcome(whitened(slope, tables), tables)[1].amin()) ** 0.5
@@ -129,15 +129,16 @@ def predictive(slope: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
 
 
 def moments(slope: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
-    """Return ½ log Var[Z] - ½ E log Var[Z | label] (c,) and its derivative (c, p) with respect to the slopes (c, p).
+    """Estimate the mutual information (c,) between the observation Z and a state's peak, as if Z were Gaussian.
 
-    This would be the mutual information if Z and Z given the label were Gaussian.
+    It is ½ log Var[Z] - ½ E log Var[Z | peak].  Also return its derivatives (c, p) with respect to the slopes (c, p) of
+    the posterior means at p actions as functions of Z.
     """
     return with_derivative(lambda b: gaussian_information(b, tables), slope, tables)
 
 
 def gaussian_information(b: Tensor, tables: PeakTables) -> Tensor:
-    """Return ½ log Var[Z] - ½ E log Var[Z | label] (c,) as a function of the whitened slopes b (c, p)."""
+    """Return ½ log Var[Z] - ½ E log Var[Z | peak] (c,) of the observation Z, given whitened slopes b (c, p)."""
     labels = tables.labels
     means, left = outcome(b, tables)
     empty = b.new_zeros(len(b), int(labels.amax()) + 1)
@@ -149,11 +150,12 @@ def gaussian_information(b: Tensor, tables: PeakTables) -> Tensor:
 
 
 def retrospective(slope: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
-    """Return H[label] - E H[label | Z] (c,) and its derivative (c, p) with respect to the slopes (c, p).
+    """Estimate the mutual information (c,) between the observation Z and a state's best action, H[x*] - E H[x* | Z].
 
-    All draws are moved to Z = z, for several z, and their labels are counted.  Counts have no derivative, so the
-    derivative is that of the mean over draws of log (P(label | Z) / P(label)).  In it, only the draws' values of Z
-    depend on the slopes; their labels and the table of logarithms are held fixed.
+    All draws are conditioned on Z = z, for several z, and their best actions are counted.  Also return derivatives
+    (c, p) with respect to the slopes (c, p) of the posterior means at p actions as functions of Z.  Counts have no
+    derivative, so these are the derivatives of the mean over draws of log (P(x* | Z) / P(x*)), in which only the draws'
+    values of Z depend on the slopes.
     """
     n, k = len(tables.normals), tables.points.shape[1]
     nodes = torch.linspace(-REACH, REACH, NODES, dtype=slope.dtype, device=slope.device)
@@ -192,30 +194,30 @@ def retrospective(slope: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
 
 
 def whitened(slope: Tensor, tables: PeakTables) -> Tensor:
-    """Return the whitened slopes b = Λ^-½ Vᵀ σ̃ (c, p) of slopes σ̃ (c, p)."""
+    """Return slopes σ̃ (c, p) in whitened coordinates: b = Λ^-½ Vᵀ σ̃ (c, p), for posterior covariances V Λ Vᵀ."""
     return (slope[:, None] @ tables.whitening)[:, 0]
 
 
 def outcome(b: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
-    """Return the mean (c, N) and the variance (c,) of Z given each draw, for whitened slopes b (c, p)."""
+    """Return mean (c, N) and variance (c,) of the observation Z given each draw, for whitened slopes b (c, p)."""
     left = 1 - b.square().sum(-1)
     return b @ tables.normals.mT, left.clamp(1e-6, 1.0)
 
 
 def corrected(joint: Tensor) -> Tensor:
-    """Return twice the mutual information by all draws, minus the mean of those by each half of the draws: (c,).
+    """Return mutual information (c,) without the bias that is inversely proportional to the number of draws.
 
-    This removes a bias that is inversely proportional to the number of draws.  The argument (c, 2, k, cells) holds one
-    joint distribution of k labels and cells of z for each half of the draws.  Since Σ P dlog(P / (P_z P_label)) = 0,
-    the logarithms can be treated as constant in the derivative.
+    `joint` (c, 2, k, cells) holds a joint distribution of k labels and cells of z for each half of the draws.  The
+    result is twice the mutual information from all draws, minus the mean of those from the two halves.
     """
+    # Since Σ P dlog(P / (P_z P_label)) = 0, the derivative may treat the logarithms as constant.
     with torch.no_grad():
         logarithms = log_ratio(joint.mean(1, keepdim=True)) - log_ratio(joint) / 2
     return (joint * logarithms).sum((1, 2, 3)).clamp_min(0)
 
 
 def log_ratio(joint: Tensor) -> Tensor:
-    """Return log (P / (row sum × column sum)) for all entries P of joint distributions (..., rows, columns)."""
+    """Return log (P / (row sum × column sum)) for each entry P of joint distributions (..., rows, columns)."""
     rows, columns = joint.sum(-1, keepdim=True), joint.sum(-2, keepdim=True)
     whole, row, column = (t.clamp_min(LEAST_PROBABILITY).log() for t in (joint, rows, columns))
     return whole - row - column
@@ -224,9 +226,9 @@ def log_ratio(joint: Tensor) -> Tensor:
 def with_derivative(
     information: Callable[[Tensor], Tensor], slope: Tensor, tables: PeakTables
 ) -> tuple[Tensor, Tensor]:
-    """Return the values (c,) of `information` and their derivatives (c, p) with respect to the slopes σ̃ (c, p).
+    """Return the values (c,) of `information` and their derivatives (c, p) with respect to `slope` (c, p).
 
-    `information` is a function of the whitened slopes b (c, p).
+    `information` is a function of the whitened slopes (c, p), which `whitened` computes from `slope` and `tables`.
     """
     with torch.enable_grad():
         variable = slope.detach().requires_grad_(True)

@@ -30,16 +30,16 @@ MOST_PAIRS = 2**24  # largest number of crossings that are held in memory at onc
 
 @dataclass(frozen=True)
 class ExpectedMax:
-    """The expected maximum of lines a + b Z, its gain over the maximum at Z = 0, and its derivatives."""
+    """The expected maximum of n lines a + b Z, Z ~ N(0, 1), and its derivatives."""
 
     value: Tensor  # (...), E[max (a + b Z)]
-    gain: Tensor  # (...), E[max (a + b Z)] - max a, computed as a sum of non-negative terms
+    gain: Tensor  # (...), E[max (a + b Z)] - max a, without cancellation
     probability: Tensor  # (..., n), probability that a line is the highest, which is ∂value/∂a
     density: Tensor  # (..., n), ∂value/∂b
 
 
 def expected_max(intercepts: Tensor, slopes: Tensor) -> ExpectedMax:
-    """Compute E[max (a + b Z)] of lines (..., n), given by intercepts a and slopes b; autograd works for both."""
+    """Compute E[max (a + b Z)], Z ~ N(0, 1), of lines with intercepts a and slopes b (..., n); supports autograd."""
     a, b = torch.broadcast_tensors(intercepts, slopes)
     top = a.amax(-1)
     integrate = compiled_expected_max.integrate if _compiles(a, b) else _integrate
@@ -52,7 +52,7 @@ def expected_max(intercepts: Tensor, slopes: Tensor) -> ExpectedMax:
 
 
 def expected_gain(intercepts: Tensor, slopes: Tensor) -> Tensor:
-    """Return E[max (a + b Z)] - max a (...) of lines (..., n), given by intercepts a and slopes b; no derivatives."""
+    """Return E[max (a + b Z)] - max a (...), Z ~ N(0, 1), of lines with intercepts a and slopes b (..., n)."""
     a, b = torch.broadcast_tensors(intercepts, slopes)
     if _compiles(a, b):
         return compiled_expected_max.integrate(a, b, only_gain=True)[0]
@@ -65,7 +65,7 @@ def _compiles(a: Tensor, b: Tensor) -> bool:
 
 
 def _integrate(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the gain (...), the probability (..., n) and the density (..., n) of lines a + b z; see `ExpectedMax`."""
+    """Return E[max (a + b Z)] - max a (...), and the derivatives (..., n) of E[max (a + b Z)] in a and b."""
     start, end = winning_intervals(a, b)
     wins = start < end
     probability = torch.where(wins, interval_probability(start, end), 0.0)
@@ -97,9 +97,10 @@ def winning_intervals(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _gain(b: Tensor, start: Tensor, wins: Tensor) -> Tensor:
-    """Return E[max (a + b Z)] - max a (...): the sum of (change of slope) E[(Z - |c|)⁺] over corners c of the maximum.
+    """Return E[max (a + b Z)] - max a (...) of lines with slopes b (..., n).
 
-    `start` (..., n) is where a line begins to be the highest, and `wins` (..., n) whether it ever is.
+    `start` (..., n) is the z where a line begins to be the highest, and `wins` (..., n) whether it ever is.  The result
+    is the sum, over the corners c of the maximum, of the change of slope at c times E[(Z - |c|)⁺].
     """
     order = torch.where(wins, b, torch.inf).argsort(dim=-1, stable=True)
     slopes, corners, real = b.gather(-1, order), start.gather(-1, order), wins.gather(-1, order)

@@ -19,7 +19,10 @@ from conbo.models.posterior import Predicts
 
 
 def log_improvement(u: Tensor) -> tuple[Tensor, Tensor]:
-    """Return log h(u), h(u) = φ(u) + u Φ(u), and its derivative Φ(u) / h(u), accurate for u down to -1e5."""
+    """Return the log expected improvement log h(u), h(u) = φ(u) + u Φ(u), and its derivative Φ(u) / h(u).
+
+    Here, u is the posterior mean minus the incumbent, in standard deviations.  The result is accurate for u > -1e5.
+    """
     density = -0.5 * u.square() - 0.5 * log(2 * pi)  # log φ
     mills = sqrt(pi / 2) * torch.special.erfcx(-u.clamp_max(5.0) / sqrt(2))  # Φ(u) / φ(u)
     far = u < -1e4
@@ -35,7 +38,7 @@ def log_improvement(u: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class ExpectedImprovement:
-    """A recipe for EI over the best posterior mean among all observed points, whatever their states."""
+    """A recipe for expected improvement over the best posterior mean of all observed points, whatever their states."""
 
     def build(self, belief: Belief, generator: torch.Generator) -> "ImprovementAcquisition":
         """Build the acquisition function for one belief."""
@@ -44,24 +47,24 @@ class ExpectedImprovement:
 
 @dataclass(frozen=True)
 class ImprovementAcquisition:
-    """The acquisition function EI (expected improvement) under one belief."""
+    """The acquisition function expected improvement (EI) over a given incumbent."""
 
     posterior: Predicts
     incumbent: float  # standardized reward that is to be improved on
-    # whether the next reward, noise included, is to improve on the incumbent; otherwise, the expected reward is
+    # whether EI is that of the next noisy reward; otherwise, it is that of the noise-free expected reward
     of_reward: bool = False
     climbs_logarithm = True
 
     def screen(self, points: Tensor) -> Tensor:
-        """Return EI (c,) of points (c, d), which is cheap enough for screening."""
+        """Return the expected improvement (c,) at points (c, d), which is cheap enough for screening."""
         return self(points)
 
     def __call__(self, points: Tensor) -> Tensor:
-        """Return EI (c,) of points (c, d)."""
+        """Return the expected improvement (c,) at points (c, d)."""
         return self.log_value(points)[0].exp()
 
     def local(self, starts: Tensor) -> BatchedFunction:
-        """Return a function that computes log EI and its gradient at points; it is the same for all starts."""
+        """Return the function that local searches maximize: log EI and its gradient, the same for all starts."""
 
         def function(points: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
             return self.log_value(points)
@@ -69,7 +72,7 @@ class ImprovementAcquisition:
         return function
 
     def log_value(self, points: Tensor) -> tuple[Tensor, Tensor]:
-        """Return log EI (c,) of points (c, d), and its gradient (c, d)."""
+        """Return the logarithm (c,) of the expected improvement at points (c, d), and its gradients (c, d)."""
         moments = self.posterior.moments(points)
         variance, variance_gradient = moments.variance, moments.variance_gradient
         if self.of_reward:

@@ -48,68 +48,68 @@ CURVE_BITS = 10  # bits per column of the positions along the space-filling curv
 
 @dataclass(frozen=True)
 class WeightedStates:
-    """For each of r candidates, the m states of the quadrature and their weights."""
+    """For each of r candidates, m states and weights of a quadrature for the integral over states."""
 
     states: Tensor  # (r, m, d_s)
     weights: Tensor  # (r, m)
 
 
 class StateValueRecipe(Protocol):
-    """A recipe for a `StateValue`, such as a knowledge gradient."""
+    """A recipe for the value of an evaluation in each state, such as a knowledge gradient."""
 
     def build(self, belief: Belief, generator: torch.Generator) -> StateValue:
-        """Build the object that computes values of candidates in states, for one belief."""
+        """Build the object that computes what evaluations at candidates are worth in states, for one belief."""
 
 
 class StateRule(Protocol):
-    """Chooses the states and weights of the quadrature for each candidate."""
+    """Chooses the states and weights of the quadrature with which the integral over states is computed."""
 
     @property
     def pool(self) -> Tensor:
-        """A sample of states (p, d_s) from P[s], or all states, from which states of the quadrature are chosen."""
+        """States (p, d_s) from which those of the quadrature are chosen: a sample from P[s], or all states."""
 
     @property
     def pool_weights(self) -> Tensor:
-        """The probabilities (p,) of the states of the pool, which add up to one."""
+        """Probabilities (p,) of the states in the pool; their sum is one."""
 
     @property
     def complete(self) -> bool:
         """Whether the pool holds all states."""
 
     def around(self, states: Tensor, importance: Tensor | None = None, times: int = 1) -> WeightedStates:
-        """Choose states and weights for r candidates, whose own states are `states` (r, d_s).
+        """Choose states and weights of the integral for each of r candidates, whose own states are `states` (r, d_s).
 
-        `importance` (r, p) is a rough value of each candidate in each state of the pool.  If states are sampled, there
-        are `times` as many as usual.
+        `importance` (r, p) is roughly the value of each candidate in each of the p states of the pool.  `times`
+        multiplies the number of states that are chosen, unless all states are taken.
         """
 
 
 class StateRuleRecipe(Protocol):
-    """A recipe for a rule that chooses the states of the quadrature."""
+    """A recipe for a rule that chooses the states at which the integral over states is computed."""
 
     def build(self, belief: Belief, generator: torch.Generator) -> StateRule:
         """Build the rule for one belief."""
 
     def shared(self, share: float) -> Self:
-        """Return this recipe with the number of sampled states multiplied by `share`."""
+        """Return the recipe of a cheaper rule, whose number of states is multiplied by `share`."""
 
 
 @dataclass(frozen=True)
 class ExactStates:
-    """The rule that takes all of finitely many states, each with its probability."""
+    """The rule for finitely many states: take all of them, weighted by their probabilities."""
 
     pool: Tensor  # (m, d_s)
     pool_weights: Tensor  # (m,)
     complete: ClassVar[bool] = True
 
     def around(self, states: Tensor, importance: Tensor | None = None, times: int = 1) -> WeightedStates:
-        """Return all states and their probabilities, the same for every candidate."""
+        """Return all states and their probabilities; they are the same for every candidate."""
         r = len(states)
         return WeightedStates(self.pool.expand(r, -1, -1), self.pool_weights.expand(r, -1))
 
 
 def exact_states(belief: Belief) -> ExactStates | None:
-    """Return the rule that takes all states, if there are few; otherwise None."""
+    """Return the rule that integrates over all states if there are few of them; otherwise None."""
     finite = belief.states.finite(MOST_CLIMBED)
     if finite is None:
         return None
@@ -118,7 +118,11 @@ def exact_states(belief: Belief) -> ExactStates | None:
 
 @dataclass(frozen=True)
 class StratifiedStates:
-    """A recipe for the rule that cuts a pool of states into cells of equal importance along a space-filling curve."""
+    """A recipe for stratified sampling of states, with more states where a candidate's value is high.
+
+    A quasi-random pool of states is sorted along a space-filling curve, and cut into cells of equal importance.  Each
+    cell is represented by one of its states.
+    """
 
     n_states: int = 20  # number of cells
     pool: int = 256  # number of states in the pool
@@ -130,11 +134,11 @@ class StratifiedStates:
             )
 
     def shared(self, share: float) -> Self:
-        """Return this recipe with the numbers of cells and of states in the pool multiplied by `share`."""
+        """Return a cheaper recipe, whose numbers of cells and of states in the pool are multiplied by `share`."""
         return replace(self, n_states=ceil(share * self.n_states), pool=ceil(share * self.pool))
 
     def build(self, belief: Belief, generator: torch.Generator) -> StateRule:
-        """Build the rule for one belief; if there are few states, it is the rule that takes all of them."""
+        """Build the rule for one belief; if there are few states, it takes all of them."""
         exact = exact_states(belief)
         if exact is not None:
             return exact
@@ -172,11 +176,11 @@ class _Strata:
 
 
 def by_importance(importance: Tensor, n: int) -> tuple[Tensor, Tensor]:
-    """Choose n entries of each row of importances (r, p); return their indices (r, n) and multiplicities (r, n).
+    """Choose n representatives of p states for each of r candidates, given the importance (r, p) of each state.
 
-    An entry with more than one n-th of the total importance is chosen, with multiplicity one.  The others are cut into
-    cells of equal importance, and the middle entry of each cell is chosen.  Its multiplicity is the importance of the
-    cell divided by that of the entry.
+    Return the indices (r, n) of the chosen states, and how many states each of them stands for (r, n).  A state with
+    more than one n-th of the total importance is chosen and stands for itself.  The others are cut into cells of equal
+    importance, of which the middle state is chosen; it stands for the importance of the cell divided by its own.
     """
     highest, order = importance.topk(n)
     alone = (n * highest > importance.sum(-1, keepdim=True)).sum(-1, keepdim=True)  # (r, 1), always below n
@@ -196,9 +200,9 @@ def _scaled(importance: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class GaussianStates:
-    """A recipe for the ConBO paper's rule: sample states s_i ~ N(s, diag(l_s²)) around the candidate's state s.
+    """A recipe for the ConBO paper's importance sampling: states s_i ~ N(s, diag(l_s²)) around the candidate's state s.
 
-    Here, l_s are lengthscales. Weights are P[s_i] divided by the normal density, and zero outside the space.
+    Here, l_s are lengthscales.  Weights are P[s_i] divided by the normal density, and zero outside the space.
     """
 
     n_states: int = 20  # number of sampled states
@@ -208,13 +212,14 @@ class GaussianStates:
             raise SettingError(f"`n_states` must be at least 1, but got {self.n_states}.")
 
     def shared(self, share: float) -> Self:
-        """Return this recipe with the number of sampled states multiplied by `share`."""
+        """Return a cheaper recipe, whose number of sampled states is multiplied by `share`."""
         return replace(self, n_states=ceil(share * self.n_states))
 
     def build(self, belief: Belief, generator: torch.Generator) -> StateRule:
         """Build the rule for one belief; all candidates share the same standard normal draws.
 
-        If there are few states, it is the rule that takes all of them.
+        If there are few states, the rule takes all of them.  If some state parameter is categorical, it is stratified
+        sampling instead.
         """
         exact = exact_states(belief)
         if exact is not None:
@@ -243,10 +248,7 @@ class _GaussianRule:
 
 
 def curve_order(features: Tensor) -> Tensor:
-    """Return the indices (p,) that sort points (p, f) along a Morton curve.
-
-    All columns are divided by the largest range of a column.
-    """
+    """Return the indices (p,) that sort points (p, f) along a space-filling curve (Morton order)."""
     low, high = features.amin(0), features.amax(0)
     longest = (high - low).amax().clamp_min(1e-300)
     cells = ((features - low) / longest * (2**CURVE_BITS - 1)).long()
@@ -263,9 +265,9 @@ def curve_order(features: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class ConBO:
-    """A recipe for ConBO: the value of a candidate (state, action), integrated over all states."""
+    """A recipe for the acquisition function ConBO: what an evaluation is worth in each state, averaged over P[s]."""
 
-    value: StateValueRecipe  # the value of a candidate in one state, such as a knowledge gradient
+    value: StateValueRecipe  # what an evaluation is worth in one state, such as a knowledge gradient
     states: StateRuleRecipe = StratifiedStates()  # how the states of the quadrature are chosen
 
     def build(self, belief: Belief, generator: torch.Generator) -> "ConditionalAcquisition | AveragedAcquisition":
@@ -283,7 +285,7 @@ class ConBO:
 
 
 class ConditionalAcquisition:
-    """The acquisition function ConBO(s, x) under one model: a value in each state, integrated over states."""
+    """The acquisition function ConBO under one model: what an evaluation is worth in each state, averaged over P[s]."""
 
     climbs_logarithm = False
 
@@ -293,16 +295,16 @@ class ConditionalAcquisition:
         self._d_s, self.value, self.rule, self._belief = belief.n_state_dims, value, rule, belief
         self._screening_states = screening_states
         self._at_all_states = rule.complete and belief.posterior.batches_look_ahead
-        # whether the values take account of learned constraints
+        # whether the values account for learned constraints
         self.includes_constraints: bool = getattr(value, "includes_constraints", False)
 
     @property
     def seen_seeds(self) -> tuple[int, ...]:
-        """The seeds of the observations; empty if the values do not depend on seeds."""
+        """Simulator seeds of the observations; empty if the values do not depend on the seed."""
         return self.value.seen_seeds if isinstance(self.value, KnowsSeeds) else ()
 
     def for_seeds(self, seeds: Tensor) -> "ConditionalAcquisition":
-        """Return the acquisition function of c points, where point i is evaluated with the seed `seeds[i]`."""
+        """Return the acquisition function of c points, the i-th of which is evaluated with the seed `seeds[i]`."""
         assert isinstance(self.value, KnowsSeeds)
         return ConditionalAcquisition(self._belief, self.value.for_seeds(seeds), self.rule, self._screening_states)
 
@@ -311,7 +313,10 @@ class ConditionalAcquisition:
         return self.value.rough(self.rule.pool)
 
     def screen(self, points: Tensor) -> Tensor:
-        """Return rough values (c,) of points (c, d): integrals over states of the pool, the same for all points."""
+        """Return cheap approximate values (c,) at points (c, d), to screen many points.
+
+        The integrals are sums over the same few states for all points.
+        """
         if self._at_all_states:
             return self._importance(points) @ self.rule.pool_weights
         every = max(1, len(self.rule.pool) // self._screening_states)
@@ -319,21 +324,21 @@ class ConditionalAcquisition:
         return self.value.rough(states)(points) @ (weights / weights.sum())
 
     def __call__(self, points: Tensor) -> Tensor:
-        """Return accurate values (c,) of points (c, d), with more states for each than in a local search."""
+        """Return accurate values (c,) at points (c, d), with more states in each integral than in local searches."""
         return self.integral(points, LOOK_AGAIN)
 
     def integral(self, points: Tensor, times: int = 1) -> Tensor:
-        """Return the integrals over states (c,) at points (c, d), with `times` as many states as in a local search."""
+        """Return the integrals over states (c,) at points (c, d), with `times` as many states as in local searches."""
         chosen = self.states_of(points, times)
         gains = self.value.at(chosen.states)(points, torch.arange(len(points), device=points.device))
         return (chosen.weights * gains.values).sum(-1)
 
     def states_of(self, points: Tensor, times: int = 1) -> WeightedStates:
-        """Choose the states and weights of the integral at each of points (c, d)."""
+        """Choose states and weights for the integral over states, for each of points (c, d)."""
         return self.rule.around(points[:, : self._d_s], self._importance(points), times)
 
     def local(self, starts: Tensor) -> BatchedFunction:
-        """Return a function for local searches from starts (r, d), with values and gradients.
+        """Return the function that local searches from starts (r, d) maximize, with values and gradients.
 
         The states of the integral are chosen for each start and stay fixed during its search.
         """
@@ -349,41 +354,44 @@ class ConditionalAcquisition:
 
 @dataclass(frozen=True)
 class AveragedAcquisition:
-    """ConBO(s, x) under an average of models: the weighted sum of the models' integrals, each with its own states."""
+    """The acquisition function ConBO under an average of models: the weighted sum of its values under each model."""
 
     weights: Tensor  # (members,), weights of the models
-    parts: tuple[ConditionalAcquisition, ...]  # one for each member
+    parts: tuple[ConditionalAcquisition, ...]  # the acquisition function under each model
     climbs_logarithm: ClassVar[bool] = False
 
     @property
     def value(self) -> StateValue:
-        """The value of a candidate in each state: the weighted average over the models (the members)."""
+        """What an evaluation is worth in each state: the weighted average over the models."""
         return MixtureGains(tuple(part.value for part in self.parts), self.weights)
 
     @property
     def seen_seeds(self) -> tuple[int, ...]:
-        """The seeds of the observations; empty if the value does not depend on seeds under any of the models."""
+        """Simulator seeds of the observations; empty if the values do not depend on the seed under any model."""
         return max((part.seen_seeds for part in self.parts), key=len)
 
     def for_seeds(self, seeds: Tensor) -> "AveragedAcquisition":
-        """Return the acquisition function of c points evaluated with these seeds (c,); some models may ignore them."""
+        """Return the acquisition function of c points, the i-th of which is evaluated with the seed `seeds[i]`.
+
+        Models without common random numbers ignore the seeds.
+        """
         known = (part.for_seeds(seeds) if isinstance(part.value, KnowsSeeds) else part for part in self.parts)
         return AveragedAcquisition(self.weights, tuple(known))
 
     def screen(self, points: Tensor) -> Tensor:
-        """Return rough values (c,) of points (c, d)."""
+        """Return cheap approximate values (c,) at points (c, d), to screen many points."""
         return weighted(self.weights, [part.screen(points) for part in self.parts])
 
     def __call__(self, points: Tensor) -> Tensor:
-        """Return accurate values (c,) of points (c, d)."""
+        """Return accurate values (c,) at points (c, d)."""
         return self.integral(points, LOOK_AGAIN)
 
     def integral(self, points: Tensor, times: int = 1) -> Tensor:
-        """Return the integrals over states (c,) at points (c, d), with `times` as many states as in a local search."""
+        """Return the integrals over states (c,) at points (c, d), with `times` as many states as in local searches."""
         return weighted(self.weights, [part.integral(points, times) for part in self.parts])
 
     def local(self, starts: Tensor) -> BatchedFunction:
-        """Return a function for local searches from starts (r, d), with values and gradients.
+        """Return the function that local searches from starts (r, d) maximize, with values and gradients.
 
         The states of each integral are chosen for each start and stay fixed during its search.
         """

@@ -42,14 +42,17 @@ POLICY_STATES = 32  # number of states whose best actions are in the pool
 
 
 class Estimator(Protocol):
-    """A recipe for an estimate of the knowledge gradient in a state."""
+    """A recipe for an estimate of the knowledge gradient of a candidate in a state."""
 
     def build(self, belief: Belief, generator: torch.Generator) -> StateValue:
         """Build the object that computes knowledge gradients of candidates in states, for one belief."""
 
 
 def discrete_gain(mean: Tensor, slope: Tensor, similarity: Tensor) -> tuple[Tensor, Tensor]:
-    """Return E[max] - max mean (...) of lines mean + slope Z (..., q), and its derivative (..., q) in the slopes."""
+    """Return the knowledge gradient (...) over q actions, E[max (mean + slope Z)] - max mean, with Z ~ N(0, 1).
+
+    Also return its derivatives (..., q) in the slopes.  `similarity` is not used: a `GainRule` has this signature.
+    """
     lines = expected_max(mean, slope)
     return lines.gain, lines.density
 
@@ -59,10 +62,10 @@ DISCRETE = GainRule(None, discrete_gain, expected_gain)  # the rule for a maximu
 
 @dataclass(frozen=True)
 class HybridKG:
-    """A recipe for the knowledge gradient from the best actions at a few values of Z, the nodes."""
+    """A recipe for the knowledge gradient from the best actions at a few values of the standardized observation Z."""
 
-    n_z: int = 5  # number of nodes
-    spread: float = SPREAD  # standard deviation of the normal distribution whose quantiles are the nodes
+    n_z: int = 5  # number of values of Z
+    spread: float = SPREAD  # standard deviation of the normal distribution whose quantiles these values are
     estimate: str = "best"  # "best" is the estimate of convex_integral.py, and "lower" the paper's lower bound KG_h
 
     def __post_init__(self) -> None:
@@ -88,18 +91,18 @@ class HybridKG:
 
 @dataclass(frozen=True)
 class MonteCarloKG:
-    """A recipe for the knowledge gradient as an average over random values of Z: unbiased, noisy, possibly negative."""
+    """A recipe for the knowledge gradient as an average over random observations: unbiased but noisy."""
 
-    n_z: int = 32  # number of random values
+    n_z: int = 32  # number of random observations
 
     def __post_init__(self) -> None:
         if self.n_z < 1:
             raise SettingError(f"`n_z` must be at least 1, but got {self.n_z}.")
 
     def build(self, belief: Belief, generator: torch.Generator) -> StateValue:
-        """Build the object that computes knowledge gradients, for one belief.
+        """Build the object that computes knowledge gradients of candidates in states, for one belief.
 
-        The values of Z are drawn once, and are the same for all candidates and states.
+        The random observations are drawn once, and are the same for all candidates and states.
         """
         samples = torch.randn(self.n_z, generator=generator, dtype=torch.float64)
         nodes = torch.cat([samples, torch.zeros(1, dtype=torch.float64)]).to(belief.device)  # zero gives μⁿ itself
@@ -114,7 +117,7 @@ class MonteCarloKG:
 
 @dataclass(frozen=True)
 class DiscreteKG:
-    """A recipe for the knowledge gradient with maxima over a fixed set of random actions."""
+    """A recipe for the discrete knowledge gradient: each state's best action is sought in a fixed random set."""
 
     n: int = 100  # number of actions
 
@@ -123,14 +126,17 @@ class DiscreteKG:
             raise SettingError(f"`n` must be at least 1, but got {self.n}.")
 
     def build(self, belief: Belief, generator: torch.Generator) -> StateValue:
-        """Build the object that computes knowledge gradients, for one belief; the actions are drawn once."""
+        """Build the object that computes knowledge gradients of candidates in states, for one belief.
+
+        The random actions are drawn once, and are the same for all candidates and states.
+        """
         d_x = belief.space.n_action_dims
         drawn = torch.rand(self.n, d_x, generator=generator, dtype=torch.float64).to(belief.device)
         return state_gains(belief, belief.spread_actions(drawn), DISCRETE)
 
 
 def look_ahead_pool(belief: Belief, generator: torch.Generator) -> Tensor:
-    """Return a pool of actions (p, d_x), from which searches for maximizers start.
+    """Return a pool of actions (p, d_x), from which searches for a state's best action start.
 
     It contains evenly spread actions, the best observed ones, and the policy's actions in states drawn from P[s].
     """

@@ -31,8 +31,7 @@ class Bounds:
 def knowledge_gradient_bounds(gains: ExactGains, candidates: Tensor, states: Tensor) -> Bounds:
     """Compute estimates and bounds (r, m) of the knowledge gradients of candidates (r, d) in states (r, m, d_s).
 
-    The bounds hold if the global maximum over actions is found at every node, so each search has several starts.  The
-    upper bound also needs the steepest slopes beyond the outer nodes, which take two more maximizations.
+    The bounds hold if every search for a state's best action finds the global maximum, so each has several starts.
     """
     nodes, posterior = gains.rule.nodes, gains.posterior
     if nodes is None or float(nodes[len(nodes) // 2]) != 0.0:
@@ -58,10 +57,10 @@ def knowledge_gradient_bounds(gains: ExactGains, candidates: Tensor, states: Ten
 
 
 def thorough_maxima(gains: ExactGains, functions: ActionFunctions, nodes: Tensor, basins: Tensor) -> Maxima:
-    """Maximize the functions over actions at every node z, from several starts.
+    """Maximize functions mean + slope z over actions, for every z in `nodes`, from several starts.
 
-    The starts are the best actions of the pool, the local maxima of the present mean (`basins`), and the candidate's
-    action.
+    The starts are the best actions of the pool, the local maxima of the present posterior mean (`basins`), and the
+    candidate's action.
     """
     pool = gains.pool
     mean, slope = functions.pooled(pool.correlation, pool.features)

@@ -41,23 +41,23 @@ class OptimisticGap:
 
 @dataclass(frozen=True)
 class GapAcquisition:
-    """The acquisition function of `OptimisticGap` under one belief."""
+    """The acquisition function: a point's upper confidence bound minus the best lower bound in its state."""
 
     n_state_dims: int
-    upper: StateProfile  # of upper bounds μ + β σ
-    lower: StateProfile  # of lower bounds μ - β σ
+    upper: StateProfile  # upper bounds μ + β σ, and the highest of them in each state
+    lower: StateProfile  # lower bounds μ - β σ, and the highest of them in each state
     climbs_logarithm = False
 
     def screen(self, points: Tensor) -> Tensor:
-        """Return the gaps (c,) of points (c, d), which are cheap enough for screening."""
+        """Return the gaps (c,) between upper and best lower bounds at points (c, d); cheap enough for screening."""
         return self(points)
 
     def __call__(self, points: Tensor) -> Tensor:
-        """Return the gaps (c,) of points (c, d), with negative gaps replaced by zero."""
+        """Return the gaps (c,) between upper and best lower bounds at points (c, d); negative gaps become zero."""
         return self.value(points)[0].clamp_min(0)
 
     def local(self, starts: Tensor) -> BatchedFunction:
-        """Return a function that computes gaps and their gradients at points; it is the same for all starts."""
+        """Return the function that local searches maximize: the gap and its gradient, the same for all starts."""
 
         def function(points: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
             return self.value(points)
@@ -65,9 +65,9 @@ class GapAcquisition:
         return function
 
     def value(self, points: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the gaps (c,) of points (c, d), and their gradients (c, d).
+        """Return upper bounds minus the state's best lower bound (c,) at points (c, d), and gradients (c, d).
 
-        A negative gap means that the action is, with confidence, not the best one of its state.
+        If the difference is negative, another action of the state is better with confidence.
         """
         high, high_gradient = self.upper.quantile(points)
         low, low_gradient = self.lower.best(points[:, : self.n_state_dims])

@@ -17,9 +17,9 @@ from conbo.cost_model import CostModel
 
 @dataclass(frozen=True)
 class PerCost:
-    """A recipe that divides the acquisition function of another recipe by the expected costs.
+    """A recipe that divides an acquisition function by the expected cost of the evaluation.
 
-    Without a model of costs in the belief, it returns this acquisition function unchanged.
+    If the belief has no model of costs, the acquisition function stays unchanged.
     """
 
     recipe: AcquisitionRecipe
@@ -32,38 +32,38 @@ class PerCost:
 
 @dataclass(frozen=True)
 class AcquisitionPerCost:
-    """An acquisition function, divided by the expected costs of evaluations in units of a typical cost."""
+    """An acquisition function, divided by the expected cost of the evaluation in units of a typical cost."""
 
     acquisition: Acquisition
     cost: CostModel
 
     @property
     def climbs_logarithm(self) -> bool:
-        """Whether the functions that `local` returns give the logarithms of the values, not the values."""
+        """Whether local searches maximize the logarithm of the acquisition function."""
         return self.acquisition.climbs_logarithm
 
     @property
     def seen_seeds(self) -> tuple[int, ...]:
-        """The seeds of the observations; empty if the values do not depend on seeds."""
+        """Simulator seeds of the observations; empty if the values do not depend on the seed."""
         return self.acquisition.seen_seeds if isinstance(self.acquisition, SeedsMatter) else ()
 
     def for_seeds(self, seeds: Tensor) -> "AcquisitionPerCost":
-        """Return the acquisition function of c points, where point i is evaluated with the seed `seeds[i]`."""
+        """Return the acquisition function of c points, the i-th of which is evaluated with the seed `seeds[i]`."""
         assert isinstance(self.acquisition, SeedsMatter)
         return AcquisitionPerCost(self.acquisition.for_seeds(seeds), self.cost)
 
     def screen(self, points: Tensor) -> Tensor:
-        """Return rough, cheap values (c,) of points (c, d), divided by the expected costs."""
+        """Return cheap approximate values (c,) at points (c, d), divided by expected costs, to screen many points."""
         return self.acquisition.screen(points) / self.cost.relative(points)
 
     def __call__(self, points: Tensor) -> Tensor:
-        """Return accurate values (c,) of points (c, d), divided by the expected costs."""
+        """Return accurate values (c,) at points (c, d), divided by expected costs."""
         return self.acquisition(points) / self.cost.relative(points)
 
     def local(self, starts: Tensor) -> BatchedFunction:
-        """Return a function for local searches from starts (r, d), with values and gradients of the quotient.
+        """Return the function that local searches from starts (r, d) maximize: the value per cost, or its logarithm.
 
-        It is called with points (k, d) and the indices (k,) of the starts that they come from.
+        It takes points (k, d) and the indices (k,) of their starts, and returns values (k,) and gradients (k, d).
         """
         inner, log = self.acquisition.local(starts), self.climbs_logarithm
 

@@ -43,7 +43,7 @@ LEAST_VARIANCE = 1e-18  # variances are raised to at least this value, so that q
 
 @dataclass(frozen=True)
 class ProfileImprovement:
-    """A recipe for profile expected improvement (PEI)."""
+    """A recipe for profile expected improvement (PEI): improvement over the best posterior mean in the same state."""
 
     def build(self, belief: Belief, generator: torch.Generator) -> "ProfileAcquisition":
         """Build the acquisition function for one belief."""
@@ -52,7 +52,7 @@ class ProfileImprovement:
 
 @dataclass(frozen=True)
 class ProfileQuantileImprovement:
-    """A recipe for profile expected quantile improvement (PEQI)."""
+    """A recipe for profile expected quantile improvement (PEQI): PEI for a posterior quantile instead of the mean."""
 
     quantile: float = 0.75  # probability of the posterior quantile that is improved, as in the ConBO paper
 
@@ -68,7 +68,7 @@ class ProfileQuantileImprovement:
 
 
 class ProfileAcquisition:
-    """The acquisition function PEI or PEQI under one belief."""
+    """The acquisition function PEI or PEQI: expected improvement over the best prediction in the same state."""
 
     climbs_logarithm = True
 
@@ -77,15 +77,15 @@ class ProfileAcquisition:
         self._profile, self._level, self._noisy = StateProfile(belief, actions, level), level, noisy
 
     def screen(self, points: Tensor) -> Tensor:
-        """Return PEI or PEQI (c,) of points (c, d), which is cheap enough for screening."""
+        """Return PEI or PEQI (c,) at points (c, d), which is cheap enough for screening."""
         return self(points)
 
     def __call__(self, points: Tensor) -> Tensor:
-        """Return PEI or PEQI (c,) of points (c, d)."""
+        """Return PEI or PEQI (c,) at points (c, d)."""
         return self.log_value(points)[0].exp()
 
     def local(self, starts: Tensor) -> BatchedFunction:
-        """Return a function that computes log PEI or PEQI and its gradient at points; it is the same for all starts."""
+        """Return the function that local searches maximize: log PEI or log PEQI, and its gradient."""
 
         def function(points: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
             return self.log_value(points)
@@ -93,7 +93,7 @@ class ProfileAcquisition:
         return function
 
     def log_value(self, points: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the logarithm (c,) of PEI or PEQI of points (c, d), and its gradient (c, d)."""
+        """Return the logarithm (c,) of PEI or PEQI at points (c, d), and its gradients (c, d)."""
         threshold, threshold_gradient = self._profile.best(points[:, : self._d_s])
         posterior = self._posterior
         noise = posterior.noise_at(points) if self._noisy else torch.zeros_like(points[:, 0])
@@ -109,7 +109,7 @@ class ProfileAcquisition:
 
 
 class StateProfile:
-    """The profile max_x q(s, x), a function of the state s, where q = μ + level σ is a posterior quantile."""
+    """The highest posterior quantile μ + level σ of each state, over all actions: a function of the state."""
 
     def __init__(self, belief: Belief, actions: Tensor, level: float) -> None:
         self._belief, self._posterior, self._d_s = belief, belief.posterior, belief.n_state_dims
@@ -117,23 +117,23 @@ class StateProfile:
         self._search = belief.search(actions)
 
     def best(self, states: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the highest quantile q (m,) of each state (m, d_s), and its gradient (m, d) for a fixed best action.
+        """Return the highest posterior quantile μ + level σ (m,) of each state (m, d_s), and its gradient (m, d).
 
-        The gradient is zero in the action columns.
+        The gradient is zero in the columns of actions.
         """
         value, gradient = self.quantile(self.best_points(states))
         gradient[:, self._d_s :] = 0.0
         return value, gradient
 
     def quantile(self, points: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the quantile q = μ + level σ (c,) of points (c, d), and its gradient (c, d)."""
+        """Return the posterior quantile μ + level σ (c,) at points (c, d), and its gradients (c, d)."""
         moments = self._posterior.moments(points)
         sd = moments.variance.clamp_min(LEAST_VARIANCE).sqrt()
         gradient = moments.mean_gradient + self._level * moments.variance_gradient / (2 * sd[:, None])
         return moments.mean + self._level * sd, gradient
 
     def best_points(self, states: Tensor) -> Tensor:
-        """Return for each state (m, d_s) the point (m, d) with the highest quantile q = μ + level σ."""
+        """Return, for each state (m, d_s), the point (m, d) with the highest posterior quantile μ + level σ."""
         if self._level == 0:
             return torch.cat([states, self._search.best(states).actions], -1)
         m, p = len(states), len(self._actions)
@@ -160,10 +160,11 @@ class StateProfile:
 def after_observing(
     moments: Moments, level: float, noise: Tensor, noise_gradient: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the mean and the standard deviation of the quantile after one more observation, each with its gradient.
+    """Predict the posterior quantile of c points after one more observation there: its mean and standard deviation.
 
-    The quantile is `level` standard deviations above the posterior mean.  The result is the mean (c,), its gradient
-    (c, d), the standard deviation (c,) and its gradient (c, d).
+    The quantile is `level` standard deviations above the posterior mean, and `noise` (c,) is the variance of the
+    observation's noise, with gradients (c, d).  The result is the mean (c,), its gradients (c, d), the standard
+    deviation (c,) and its gradients (c, d).
     """
     variance, variance_gradient = moments.variance.clamp_min(LEAST_VARIANCE), moments.variance_gradient
     total = variance + noise

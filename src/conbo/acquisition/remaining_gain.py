@@ -17,10 +17,10 @@ FINALISTS = 3  # number of the tried actions of each state whose gain is compute
 
 
 def best_gains(belief: Belief, states: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the highest knowledge gradient (m,) of an evaluation in each state (m, d_s), and its point (m, d).
+    """Return how much one more evaluation in each state (m, d_s) could gain (m,), and the best points (m, d) for it.
 
-    It is how much the evaluation is expected to raise the best posterior mean of the same state, in units of the
-    reward. `actions` (m, d_x) are the policy's actions; actions near them are tried, and others.
+    The gain is the expected rise of the best posterior mean of the same state, in units of the reward.  The search
+    tries actions near the policy's actions (m, d_x), and evenly spread ones.
     """
     m = len(states)
     generator = torch.Generator().manual_seed(0)

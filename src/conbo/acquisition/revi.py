@@ -23,7 +23,10 @@ from conbo.errors import SettingError
 
 @dataclass(frozen=True)
 class Revi:
-    """A recipe for REVI, whose states and actions form a grid that grows with the number of observations."""
+    """A recipe for REVI: the discrete knowledge gradient over random actions, summed over random states.
+
+    The numbers of states and actions grow with the number of observations.
+    """
 
     points_per_observation: float = 2.0  # number of pairs of a state and an action, divided by that of observations
     least: int = 16  # least number of pairs
@@ -34,7 +37,7 @@ class Revi:
             raise SettingError(f"`points_per_observation > 0` and `least >= 1` must hold, but got {given}.")
 
     def build(self, belief: Belief, generator: torch.Generator) -> ConditionalAcquisition:
-        """Build the acquisition function for one belief; its states and actions are drawn once."""
+        """Build the acquisition function for one belief; its random states and actions are drawn once."""
         size = max(self.points_per_observation * len(belief.observations), self.least)
         n = ceil(sqrt(size))
         actions = belief.spread_actions(latin_hypercube(n, belief.space.n_action_dims, generator).to(belief.device))
@@ -43,7 +46,7 @@ class Revi:
 
 
 def revi_states(belief: Belief, n: int, generator: torch.Generator) -> ExactStates:
-    """Return the rule that takes all states if there are at most n, and otherwise n states drawn from P[s]."""
+    """Return the states of REVI's sum with their weights: all states if there are at most n, otherwise n from P[s]."""
     finite = belief.states.finite(n)
     if finite is not None:
         return ExactStates(finite[0].to(belief.device), finite[1].to(belief.device))
@@ -52,6 +55,6 @@ def revi_states(belief: Belief, n: int, generator: torch.Generator) -> ExactStat
 
 
 def latin_hypercube(n: int, d: int, generator: torch.Generator) -> Tensor:
-    """Return n random points (n, d) of the unit cube, one in each of n equal slices of every column."""
+    """Return a Latin hypercube of n random points (n, d): one in each of n equal slices of every column."""
     slices = torch.rand(n, d, generator=generator, dtype=torch.float64).argsort(0).to(torch.float64)
     return (slices + torch.rand(n, d, generator=generator, dtype=torch.float64)) / n

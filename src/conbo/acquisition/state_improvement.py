@@ -19,9 +19,9 @@ POOL = 128  # number of quasi-random actions from which the best action of a sta
 
 @dataclass(frozen=True)
 class StateImprovement:
-    """A recipe for EI at points of one state, over the best posterior mean among the actions observed in this state.
+    """A recipe for expected improvement in one state, over the best posterior mean of the actions observed there.
 
-    If nothing was observed in the state, the actions observed in all states are used instead.
+    If nothing was observed in this state, the actions observed in all states are used instead.
     """
 
     state: Tensor  # (d_s,), in the unit cube
@@ -34,10 +34,9 @@ class StateImprovement:
 
 @dataclass(frozen=True)
 class RewardImprovement:
-    """A recipe for EI of the next reward in a state, noise included, over the best reward observed in this state.
+    """A recipe for expected improvement of the next noisy reward in a state over the best reward observed there.
 
-    For the last evaluation in the state, EI is exactly the expected increase of its best observed reward.  If nothing
-    was observed in the state, its best posterior mean replaces the best reward.
+    If nothing was observed in this state, its best posterior mean replaces the best reward.
     """
 
     state: Tensor  # (d_s,), in the unit cube

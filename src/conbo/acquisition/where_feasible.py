@@ -19,9 +19,9 @@ from conbo.learned_constraints import LearnedConstraint, log_probability_and_gra
 
 @dataclass(frozen=True)
 class WhereFeasible:
-    """A recipe that multiplies the acquisition function of another recipe by the probability of feasibility.
+    """A recipe that multiplies an acquisition function by the probability that the learned constraints are satisfied.
 
-    Without learned constraints, it returns this acquisition function unchanged.
+    Without learned constraints, the acquisition function stays unchanged.
     """
 
     recipe: AcquisitionRecipe
@@ -39,28 +39,28 @@ class WhereFeasible:
 
 @dataclass(frozen=True)
 class FeasibleAcquisition:
-    """An acquisition function, multiplied by the probability that the point satisfies all of `constraints`."""
+    """An acquisition function, multiplied by the probability that the point satisfies all learned constraints."""
 
     acquisition: Acquisition
     constraints: tuple[LearnedConstraint, ...]
 
     @property
     def climbs_logarithm(self) -> bool:
-        """Whether the functions that `local` returns give the logarithms of the values, not the values."""
+        """Whether local searches maximize the logarithm of the acquisition function."""
         return self.acquisition.climbs_logarithm
 
     def screen(self, points: Tensor) -> Tensor:
-        """Return rough, cheap values (c,) of points (c, d), times the probabilities of feasibility."""
+        """Return cheap approximate values (c,) at points (c, d), times the probabilities of feasibility."""
         return self.acquisition.screen(points) * self._probability(points)
 
     def __call__(self, points: Tensor) -> Tensor:
-        """Return accurate values (c,) of points (c, d), times the probabilities of feasibility."""
+        """Return accurate values (c,) at points (c, d), times the probabilities of feasibility."""
         return self.acquisition(points) * self._probability(points)
 
     def local(self, starts: Tensor) -> BatchedFunction:
-        """Return a function for local searches from starts (r, d), with values and gradients of the product.
+        """Return the function that local searches from starts (r, d) maximize: the product, or its logarithm.
 
-        It is called with points (k, d) and the indices (k,) of the starts that they come from.
+        It takes points (k, d) and the indices (k,) of their starts, and returns values (k,) and gradients (k, d).
         """
         inner, log = self.acquisition.local(starts), self.climbs_logarithm
 

@@ -1,9 +1,10 @@
 """Compiled Newton ascent for `models.action_functions`: maximizes h(x; z) = mean(x) + z slope(x) over the action x.
 
-The torch implementation in that module takes the same steps and explains the functions. A row is one function h; the
-loop works on one row and one z at a time. `mean` and `slope` are weighted sums of the correlation κ between x and n
-points that all rows share; `slope` has one more term, for the row's own new point. Points are in scaled features, whose
-Euclidean distance is the argument of κ.
+The torch implementation in that module takes the same steps and explains the functions. h is the posterior mean of a
+state after a new observation z. There is one function h for each row; the loop works on one row and one z at a time.
+`mean` and `slope` are weighted sums of the correlation κ between x and the n observed points, which all rows share;
+`slope` has one more term, for the row's own new point. Coordinates of points are scaled by the lengthscales, so that
+the Euclidean distance between points is the argument of κ.
 """
 
 from math import exp, sqrt
@@ -13,7 +14,7 @@ from conbo.loops.compiling import Array, Function, exact_helper, fast, inlined
 from conbo.loops.exponential import exp_of_minus
 from conbo.loops.limits import into_limits, limited_step
 
-SHORTEST_STEP = 1e-6  # in scaled distance: a shorter Newton step changes the value by rounding errors alone
+SHORTEST_STEP = 1e-6  # in scaled coordinates: a shorter Newton step changes the value by rounding errors alone
 
 SIGNATURE = (
     "void(int64, int64, f8[:,::1], f8[:,::1], f8[:,::1], f8[:,::1], f8[:,::1], f8[::1], f8[:,::1], f8[::1], f8[::1],"
@@ -24,7 +25,7 @@ SIGNATURE = (
 
 
 def _ascent(name: str, limited: bool) -> Function:
-    """Return the loop `ascend_rows` under this name, with or without the code for linear limits on the action."""
+    """Return the Python function of the loop `ascend_rows`; `limited` adds the code for linear limits on the action."""
 
     def ascend_rows(
         first: int,
@@ -57,7 +58,10 @@ def _ascent(name: str, limited: bool) -> Function:
         gaps: Array,  # (J,)
         binding: Array,  # (J + 2 free,)
     ) -> None:
-        """Maximize h(x; z) from every start of rows `first` to `last` - 1; write mean and slope at the maximizers."""
+        """Maximize mean(x) + z slope(x) over x, for every z of rows `first` to `last` - 1.
+
+        The maximizers replace the starting points in `x`; their means and slopes are written to `mean` and `slope`.
+        """
         features, n = points.shape
         f = len(free)
         kappa, new_kappa, weights, pull, curve = scratch[0], scratch[1], scratch[2], scratch[3], scratch[4]
@@ -145,10 +149,11 @@ def _evaluate(
     gradient: Array,
     hessian: Array,
 ) -> float:
-    """Compute κ between x and all points; return κ between x and the row's new point.
+    """Compute the correlations between x and all points, and the derivatives of their weighted sum at x.
 
-    `correlation` (n,) gets κ between x and the n shared points. With `derivatives`, `gradient` and `hessian` get the
-    derivatives of h with respect to the free features. The arrays from `pull` to `linear` are scratch.
+    Return the correlation between x and `new_point`, and write those between x and the n `points` to `correlation`.
+    With `derivatives`, write the gradient and the Hessian of the sum with weights `weights` and `own_weight` (of the
+    new point) with respect to the `free` coordinates. The arrays from `pull` to `linear` are scratch.
     """
     features, n = points.shape
     f = len(free)
@@ -223,10 +228,10 @@ def _newton_step(
     factor: Array,
     stuck: Array,
 ) -> float:
-    """Write the Newton step in the free features to `step`, and return its length; it is at most `radius` long.
+    """Write to `step` the Newton step from x to a maximum, and return its length, which is at most `radius`.
 
-    `models.action_functions.newton_step` is the same in torch. This helper is not compiled as `fast`, because
-    vectorized sums of a few terms are slower than plain ones.
+    Only the `free` coordinates move, and only within the bounds. `models.action_functions.newton_step` is the same in
+    torch. This helper is not compiled as `fast`, because vectorized sums of a few terms are slower than plain ones.
     """
     f = len(free)
     for i in range(f):
@@ -246,7 +251,7 @@ def _newton_step(
     return shortened(step, f, radius)
 
 
-# compiled with Numba's rewrites, which remove the branches of the other variant
+# Compiled with Numba's rewrites, which remove the branches that depend on `limited`.
 ascend_rows = fast(SIGNATURE, no_rewrites=False)(_ascent("ascend_rows", limited=False))
 ascend_rows_within_limits = fast(SIGNATURE, on_demand=True, no_rewrites=False)(
     _ascent("ascend_rows_within_limits", limited=True)

@@ -1,8 +1,8 @@
 """Newton steps to a maximum, in compiled loops: factorize shift · I - Hessian, solve with it, and shorten the step.
 
 Near a maximum, the matrix -Hessian is positive definite: the quadratic form of a bowl. Elsewhere it may not be, and a
-positive shift is added to its diagonal. Stuck features are those that stay at a bound, so their rows and columns are
-replaced by those of a diagonal matrix. f is the number of features that may move, including stuck ones.
+positive shift is added to its diagonal. Coordinates that are `stuck` at a bound do not move, so their rows and columns
+are replaced by those of a diagonal matrix. f is the number of coordinates, including stuck ones.
 """
 
 from math import inf, sqrt
@@ -12,9 +12,10 @@ from conbo.loops.compiling import Array, exact_helper, inlined
 
 @inlined
 def factorize_bowl(hessian: Array, f: int, stuck: Array, shift: float, factor: Array) -> bool:
-    """Write the lower Cholesky factor of shift · I - Hessian; return False if the matrix is not positive definite.
+    """Write the lower Cholesky factor of shift · I - Hessian (f, f), and return whether it is positive definite.
 
-    The diagonal of `factor` holds reciprocals, because `solve_bowl` only divides by the factor's diagonal.
+    Rows and columns of coordinates that are `stuck` at a bound are replaced by those of a diagonal matrix. The diagonal
+    of `factor` holds reciprocals, as `solve_bowl` expects it.
     """
     for i in range(f):
         for k in range(i + 1):
@@ -51,7 +52,7 @@ def missing_curvature(hessian: Array, f: int, stuck: Array) -> float:
 
 @exact_helper
 def solve_bowl(factor: Array, f: int, step: Array) -> None:
-    """Solve (shift · I - Hessian) y = step with the factor of `factorize_bowl`, and write y to `step`."""
+    """Solve (shift · I - Hessian) y = step for y by the Cholesky factor of `factorize_bowl`; y replaces `step`."""
     for i in range(f):
         total = step[i]
         for k in range(i):
@@ -66,7 +67,7 @@ def solve_bowl(factor: Array, f: int, step: Array) -> None:
 
 @exact_helper
 def shortened(step: Array, f: int, radius: float) -> float:
-    """Scale a step that is longer than the radius down to it, in place; return the length of the result."""
+    """Scale a step (f,) in place so that it is at most as long as `radius`, and return its length."""
     length = 0.0
     for i in range(f):
         length += step[i] * step[i]

@@ -60,24 +60,25 @@ inlined = compiled_with(**LEAN, inline="always")
 
 
 def fast(signature: str, on_demand: bool = False, **options: Any) -> Callable[[Function], Function]:
-    """Turn a function into a compiled loop, in which sums may be reordered.
+    """Decorate a function that Numba compiles with fast math, so that sums may be reordered.
 
-    `signature` declares its argument types as Numba writes them. With `on_demand`, which is
-    for loops that few studies need, only the loop's own first call compiles it.
+    `signature` has the argument types in Numba's notation. The first call of any such function compiles all of them;
+    one with `on_demand`, which few studies need, is compiled only by its own first call.
     """
     options = {"fastmath": True} | options
     return lambda function: Loop(function, signature, on_demand, **options) if AVAILABLE else function
 
 
 def exact(signature: str) -> Callable[[Function], Function]:
-    """Turn a function into a compiled loop, in which sums keep the order in which they are written."""
+    """Decorate a function that Numba compiles without fast math; `signature` has the argument types."""
     return lambda function: Loop(function, signature, fastmath=False) if AVAILABLE else function
 
 
 class Loop:
-    """A function that Numba compiles for one signature; the first call of any loop compiles or loads all loops.
+    """A function that Numba compiles for one signature of argument types.
 
-    Loops with `on_demand` are exceptions: each is compiled or loaded by its own first call, and by no other.
+    The first call of any loop compiles all loops, or loads their code from the cache. A loop with `on_demand` is
+    compiled or loaded only by its own first call.
     """
 
     def __init__(self, function: Function, signature: str, on_demand: bool = False, **options: Any) -> None:
@@ -88,7 +89,7 @@ class Loop:
             _loops.append(self)
 
     def __call__(self, *arguments: Any) -> Any:
-        """Run the loop, after compiling or loading it if this has not been done yet."""
+        """Run the loop; the first call compiles it, or loads its code from the cache."""
         if self._on_demand:
             if not self.signatures:
                 _make_one_ready(self)
@@ -103,7 +104,7 @@ class Loop:
 
     @property
     def signatures(self) -> list[Any]:
-        """The signatures for which the loop has been compiled or loaded: one, or none before the first call."""
+        """Argument types for which the loop has been compiled or loaded: one entry, or none before the first call."""
         return self._compiled.signatures
 
     @property
@@ -114,7 +115,7 @@ class Loop:
 
 
 Watcher = Callable[[], AbstractContextManager[None]]
-watchers: list[Watcher] = []  # make contexts that are active while this process compiles, such as a message to the user
+watchers: list[Watcher] = []  # make contexts that are active while this process compiles, such as a progress message
 
 _log = logging.getLogger("conbo.compiling")
 _loops: list[Loop] = []
@@ -126,7 +127,7 @@ _claims: list[TemporaryDirectory[str]] = []  # while there are helpers: the fold
 
 @contextmanager
 def _without_garbage_collection() -> Iterator[None]:
-    """A context in which garbage collection is off, because it would take a tenth of the compile time."""
+    """Switch garbage collection off for a while, because it takes a tenth of the compile time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -137,37 +138,37 @@ def _without_garbage_collection() -> Iterator[None]:
 
 
 def all_loops() -> list[Loop]:
-    """All loops except those compiled on demand, in the order of `MODULES`; empty without Numba."""
+    """Return all loops except those compiled on demand, in the order of `MODULES`; without Numba, there are none."""
     for name in MODULES:
         import_module(f"conbo.loops.{name}")
     return list(_loops)
 
 
 def begin() -> None:
-    """Start the helper processes, if some loop is not in the cache yet, and return without waiting for them."""
+    """Start processes that compile loops in the background, if the cache on disk does not hold all loops yet."""
     with _lock:
         if is_cold():
             _start_helpers()
 
 
 def is_cold() -> bool:
-    """Whether a call of a loop would have to wait for the compiler."""
+    """Return whether the next call of a loop has to wait for the compiler."""
     if not AVAILABLE or _ready.is_set():
         return False
     return not _are_cached(all_loops())
 
 
 def notice() -> str:
-    """A message for a user who has to wait for the compiler."""
+    """Return a message for a user who has to wait for the compiler."""
     if _is_kept():
         return "Compiling inner loops for this machine; this happens once."
     return "Compiling inner loops, in every process: no cache folder is writable (NUMBA_CACHE_DIR names one)."
 
 
 def help_out(claims: str) -> None:
-    """Compile the loops that no other process has claimed; this is the work of a helper process.
+    """Compile the loops that no other process compiles; helper processes run this function.
 
-    `claims` is the path of the folder in which every process claims a loop, by creating a file with the loop's name.
+    A process claims a loop by creating a file with the loop's name in the folder `claims`.
     """
     for loop in all_loops():
         if _claim(Path(claims), loop):
@@ -175,7 +176,7 @@ def help_out(claims: str) -> None:
 
 
 def _are_cached(loops: list[Loop]) -> bool:
-    """Whether the cache folder holds an index file of every one of these loops."""
+    """Return whether the compiled code of all given loops is in the cache on disk."""
     folder = loops[0].folder
     if folder is None:
         return False
@@ -185,12 +186,12 @@ def _are_cached(loops: list[Loop]) -> bool:
 
 
 def _is_kept() -> bool:
-    """Whether compiled code can be stored in a cache folder, where the next process will find it."""
+    """Return whether compiled code can be stored in a cache folder for later processes."""
     return all_loops()[0].folder is not None
 
 
 def _make_ready() -> None:
-    """Compile or load all loops except those with `on_demand`, with the help of other processes."""
+    """Compile all loops except those with `on_demand`, together with helper processes, or load them from the cache."""
     with _lock, ExitStack() as watched:
         if is_cold():
             _say_so(watched)
@@ -204,7 +205,7 @@ def _make_ready() -> None:
 
 
 def _make_one_ready(loop: Loop) -> None:
-    """Compile or load a loop with `on_demand`."""
+    """Compile a loop with `on_demand`, or load it from the cache."""
     with _lock, ExitStack() as watched:
         if not _are_cached([loop]):
             _say_so(watched)
@@ -214,7 +215,7 @@ def _make_one_ready(loop: Loop) -> None:
 def _say_so(watched: ExitStack) -> None:
     """Tell the user that this process compiles: enter the contexts of all watchers, or log a line if there are none.
 
-    Closing the stack exits the contexts.
+    The contexts end when the stack `watched` is closed.
     """
     if not watchers:
         _log.info(notice())
@@ -223,7 +224,7 @@ def _say_so(watched: ExitStack) -> None:
 
 
 def _start_helpers() -> None:
-    """Start the helper processes, unless they were started before or cannot store what they compile."""
+    """Start the processes that help to compile, unless they already run or could not store compiled code."""
     if _claims or not _is_kept() or not sys.executable or getattr(sys, "frozen", False):
         return
     with suppress(OSError):  # no folder for temporary files, or no more processes: go on without helpers
@@ -237,7 +238,7 @@ def _start_helpers() -> None:
 
 
 def _dismiss_helpers() -> None:
-    """Wait until the helpers have ended, kill those that take longer than `PATIENCE`, and remove their claims."""
+    """Wait for the processes that help to compile, kill those that take longer than `PATIENCE`, and clean up."""
     for helper in _helpers:
         try:
             helper.wait(PATIENCE)
@@ -251,7 +252,7 @@ def _dismiss_helpers() -> None:
 
 
 def _claim(folder: Path, loop: Loop) -> bool:
-    """Claim a loop for this process, and return False if another process has claimed it."""
+    """Claim a loop for this process by creating a file; return False if another process has claimed it before."""
     try:
         (folder / loop.name).touch(exist_ok=False)
     except FileExistsError:

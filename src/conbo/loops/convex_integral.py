@@ -18,15 +18,18 @@ def gains(
     cubic: Array,  # (4, q-1), weights of values and slopes in the integral of the cubic of each interval
     chord: Array,  # (2, q-1), weights of values in the integral of the chord of each interval
     tails: Array,  # (3, 2), integrals of 1, t and t² beyond the first and the last node; t is the distance from it
-    intercepts: Array,  # (rows, q), of the tangents at the nodes
-    slopes: Array,  # (rows, q)
-    smooth: Array,  # (rows, q-1), weight of the cubic in each interval; the two tangents have the rest
+    intercepts: Array,  # (rows, q), intercepts of the tangents at the nodes
+    slopes: Array,  # (rows, q), slopes of these tangents
+    smooth: Array,  # (rows, q-1), weight of the cubic in each interval; the two tangents have one minus this weight
     best: Array,  # (rows,), out: best estimates
     lower: Array,  # (rows,), out: lower bounds
     derivative: Array,  # (rows, q), out: derivatives of `best` with respect to the slopes, at fixed intercepts
     scratch: Array,  # (6, q)
 ) -> None:
-    """Fill the best estimates of E[V(Z)] - V(0), the lower bounds, and the derivatives of the best estimates."""
+    """Estimate E[V(Z)] - V(0), Z ~ N(0, 1), of convex functions V, one per row, from their tangents at q nodes.
+
+    The results are written to `best`, `lower` and `derivative`.
+    """
     q = len(z)
     middle = q // 2
     gain, slope, by_gain, by_slope, density, beyond = (
@@ -102,20 +105,20 @@ def gains(
 
 @inlined
 def _density(z: float) -> float:
-    """The standard normal density φ(z)."""
+    """Return the standard normal density φ(z)."""
     return exp(-0.5 * z * z) / sqrt(2.0 * pi)
 
 
 @inlined
 def _beyond(z: float) -> float:
-    """The tail probability Φ(-|z|)."""
+    """Return the standard normal tail probability Φ(-|z|)."""
     return 0.5 * erfc(abs(z) / sqrt(2.0))
 
 
 @inlined
 def _probability(start: float, end: float, beyond_start: float, beyond_end: float) -> float:
-    """Φ(end) - Φ(start) as a difference of the tail probabilities that `_beyond` returned for both ends.
+    """Return Φ(end) - Φ(start) from the tail probabilities Φ(-|start|) and Φ(-|end|).
 
-    Zero never lies strictly between the ends, so both tails are on the same side.
+    Both ends must be on the same side of zero.
     """
     return beyond_start - beyond_end if start >= 0.0 else beyond_end - beyond_start

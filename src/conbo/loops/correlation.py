@@ -1,7 +1,7 @@
 """Correlations φ between two sets of points, and weighted sums of correlations.
 
-Points are in scaled features, whose Euclidean distance is the argument of φ. φ is one of the profiles of
-`loops.profiles`.
+φ is one of the profiles of `loops.profiles`. Coordinates of points are scaled by the lengthscales, so that the
+Euclidean distance between points is the argument of φ.
 """
 
 from math import sqrt
@@ -19,7 +19,7 @@ def correlation(
     scratch: Array,  # (3, q)
     bits: Array,  # the same memory as integers
 ) -> None:
-    """Fill `result` with φ of every pair of a first and a second point of the same batch."""
+    """Fill `result` with the kernel's correlation φ between all points `here` and `there` of the same batch."""
     features, q = there.shape[1], there.shape[2]
     a, b, c = profile[0, 0], profile[0, 1], profile[0, 2]
     square, decay, whole, whole_bits = scratch[0], scratch[1], scratch[2], bits[2]

@@ -1,4 +1,4 @@
-"""Compiled form of `models.distinct_best`: the highest scores of every row, at columns that are not similar."""
+"""Compiled form of `models.distinct_best`: chooses the highest scores of every row, at columns that are not similar."""
 
 import numpy as np
 
@@ -7,16 +7,16 @@ from conbo.loops.compiling import Array, exact
 
 @exact("void(f8[:,::1], f8[:,::1], f8, int64[:,::1])")
 def distinct_best(scores: Array, similarity: Array, alike: float, chosen: Array) -> None:
-    """Write to `chosen` (rows, k), for every row of `scores`, the columns with the highest scores that are not alike.
+    """Choose, for every row of `scores` (rows, p), the k columns with the highest scores that are not similar.
 
-    Two columns are alike if their `similarity` exceeds `alike`. Where no further column is left, column 0 is written.
-    To save time, a column is compared with those chosen before only if its score is the highest seen so far.
+    Columns i and j are similar if `similarity[i, j]` exceeds `alike`. The chosen columns are written to `chosen`
+    (rows, k); column 0 is written where no other column is left.
     """
     for row in range(len(scores)):
         for place in range(chosen.shape[1]):
             best, highest = 0, -np.inf
             for j in range(scores.shape[1]):
-                if scores[row, j] > highest:
+                if scores[row, j] > highest:  # saves most comparisons with the columns chosen before
                     new = True
                     for before in range(place):
                         i = chosen[row, before]

@@ -16,11 +16,11 @@ PEAK = 1 / sqrt(2 * pi)  # φ(0)
 
 @exact("void(f8[:,::1], f8[:,::1], f8[::1], f8[:,::1], f8[:,::1])")
 def walk(a: Array, b: Array, gain: Array, probability: Array, density: Array) -> None:
-    """Compute for every row of lines a + b z (rows, n) the gain E[max] - max a, and its derivatives.
+    """Compute E[max (a + b Z)] - max a, Z ~ N(0, 1), for every row of n lines a + b z (rows, n), and its derivatives.
 
-    `gain` is (rows,). `probability` (rows, n) is the probability that a line is the highest, the derivative of E[max]
-    with respect to a. `density` (rows, n) is the derivative of E[max] with respect to b. The caller has set all three
-    to zero; `probability` and `density` have no rows if only gains are wanted.
+    The result is written to `gain` (rows,). `probability` (rows, n), the probability that a line is the highest, is the
+    derivative of E[max] with respect to a; `density` (rows, n) is that with respect to b. The caller sets all three
+    arrays to zero. If `probability` has no rows, only the gains are computed.
     """
     rows, n = a.shape
     only_gain = len(probability) == 0

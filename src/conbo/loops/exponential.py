@@ -7,10 +7,11 @@ from conbo.loops.compiling import Array, fused_helper
 def exp_of_minus(r: Array, result: Array, whole: Array, bits: Array) -> None:
     """Write exp(-r) to `result`, for r ≥ 0; r above 700 counts as 700.
 
-    With -r = k log 2 + y for an integer k and |y| ≤ ½ log 2, the result is 2^k e^y. A polynomial gives e^y with an
-    error of 1e-16. 2^k is composed of its bits: adding 1.5·2⁵² to a double leaves the integer k in its low bits, from
-    where it is shifted into the exponent. `whole`, as long as r, is scratch, and `bits` is the same memory as integers.
+    `whole`, as long as r, is scratch, and `bits` is the same memory as integers.
     """
+    # With -r = k log 2 + y for an integer k and |y| ≤ ½ log 2, the result is 2^k e^y. A polynomial gives e^y with an
+    # error of 1e-16. 2^k is composed of its bits: adding 1.5·2⁵² to a double leaves the integer k in its low bits, from
+    # where it is shifted into the exponent.
     for m in range(len(r)):
         x = -(700.0 if r[m] > 700.0 else r[m])
         shifted = x * 1.4426950408889634 + 6755399441055744.0

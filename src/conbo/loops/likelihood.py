@@ -1,8 +1,8 @@
 """Cholesky factors and inverses of the covariances of up to a few hundred rewards, and log-likelihoods from them.
 
-Every array has r covariance matrices, one for each set of hyperparameters. The inverses are summed up four rows at a
-time, which reads less memory. If a matrix is not positive definite, the diagonal of its factor has NaN, infinity or
-zero; no error is raised.
+All functions work on r covariance matrices, one for each set of hyperparameters. The inverses are summed up four rows
+at a time, which reads less memory. If a matrix is not positive definite, no error is raised, but the diagonal of its
+factor has NaN, infinity or zero.
 """
 
 from math import log, sqrt
@@ -18,9 +18,9 @@ def factorize_and_invert(
     inverses: Array,  # (r, n, n), out
     roots: Array,  # scratch (n, n), for the inverse of a factor
 ) -> None:
-    """Fill the lower Cholesky factors and the inverses of `matrices` with `noise` added to their diagonals.
+    """Compute lower Cholesky factors and inverses of covariance matrices, after adding `noise` to their diagonals.
 
-    The caller has set the other three arrays to zero.
+    They are written to `factors` and `inverses`, which, like `roots`, must be zero before.
     """
     n = matrices.shape[1]
     for r in range(len(matrices)):
@@ -75,9 +75,10 @@ def log_likelihoods(
     gradients: Array,  # (r, n, n), out: gradients of the log-likelihoods with respect to the covariance matrices
     scratch: Array,  # (2, n)
 ) -> None:
-    """Fill the log-likelihoods, the constant means that maximize them, and the gradients.
+    """Compute Gaussian log-likelihoods of the rewards, for r covariance matrices, with the best constant means.
 
-    The gradient with respect to a covariance matrix K is ½(ααᵀ - K⁻¹), with α = K⁻¹(rewards - mean).
+    The gradient with respect to a covariance matrix K is ½(ααᵀ - K⁻¹), with α = K⁻¹(rewards - mean). The results are
+    written to `values`, `means` and `gradients`.
     """
     n = len(rewards)
     sums, solved = scratch[0], scratch[1]

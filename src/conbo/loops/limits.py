@@ -1,11 +1,11 @@
-"""Newton steps within linear limits, for `loops.ascent`: the compiled form of `constrained_steps`, one row at a time.
+"""Newton steps within linear limits on the action, for `loops.ascent`: the compiled form of `constrained_steps`.
 
 Limits are linear in the values of the actions in the user's units. Limit j holds where its slack is not negative:
 
     slack_j = room_j - Σ_i coefficient_ji value_i(x_i)
 
-Points x are in scaled features: a value is mapped to [0, 1], warped, and multiplied by a factor that contains one over
-the lengthscale. Features that may move are free; `shapes` has a column for each of them.
+A value becomes a coordinate x_i (a scaled feature) in three steps: it is mapped to [0, 1], warped, and multiplied by a
+factor that contains one over the lengthscale. Coordinates that may move are `free`; `shapes` has a column for each.
 
 | row of `shapes` | meaning                                                                             |
 |-----------------|-------------------------------------------------------------------------------------|
@@ -31,7 +31,11 @@ LEAST = 1e-300  # smallest divisor, instead of zero
 
 @exact_helper
 def evaluate_limits(x: Array, free: Array, shapes: Array, values: Array, slopes: Array) -> None:
-    """Write the actions' values (free,) in the user's units, and their derivatives with respect to the features x."""
+    """Convert a point x to the values of its actions in the user's units, with their derivatives.
+
+    `values` (free,) and `slopes` (free,) get the values of the `free` coordinates and their derivatives with respect to
+    x. Each column of `shapes` says how a coordinate is scaled.
+    """
     for i in range(len(free)):
         place, slope = x[free[i]] / shapes[3, i], 1.0 / shapes[3, i]
         place = 0.0 if place < 0.0 else (1.0 if place > 1.0 else place)
@@ -52,7 +56,7 @@ def evaluate_limits(x: Array, free: Array, shapes: Array, values: Array, slopes:
 
 @exact_helper
 def slack_of(limit: int, f: int, coefficients: Array, room: Array, values: Array) -> float:
-    """The slack of one limit at these values of the actions; negative if the limit is violated."""
+    """Return the slack of a linear limit at given values of f actions; it is negative if the limit is violated."""
     total = room[limit]
     for i in range(f):
         total -= coefficients[limit, i] * values[i]
@@ -79,7 +83,7 @@ def limited_step(
     gaps: Array,
     binding: Array,
 ) -> float:
-    """Write to `step` the Newton step that respects the limits and the bounds, and return its length.
+    """Write to `step` the Newton step from x that respects linear limits and bounds, and return its length.
 
     A limit or bound that the step would violate is marked as binding. Then the step is computed again with a stiff
     quadratic penalty, which makes it end at the binding limits and bounds, until the set of these no longer changes.
@@ -161,9 +165,9 @@ def into_limits(
     shapes: Array,
     scratch: Array,
 ) -> bool:
-    """Move x, in place, to a near point within the limits and the bounds; return whether all limits hold there.
+    """Move x, in place, to a nearby point within linear limits and bounds; return whether all limits hold there.
 
-    x is moved into one limit after the other, again and again, until all of them hold without another move.
+    x is projected into one limit after the other, again and again, until all of them hold.
     """
     f, n_limits = len(free), coefficients.shape[0]
     values, slopes = scratch[n_limits + f], scratch[n_limits + f + 1]

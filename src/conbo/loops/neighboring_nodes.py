@@ -1,25 +1,26 @@
-"""Compiled form of `models.neighboring_nodes`: compares the maximizers that were found at neighboring nodes z_j.
+"""Compiled form of `models.neighboring_nodes`: compares the best actions at neighboring values of the next observation.
 
-The knowledge gradient maximizes mean(x) + z slope(x) over the action x at every node z_j. Each row is one such function
-with its q nodes. The maximizer of a node gives a line mean + z slope.
+The knowledge gradient maximizes mean(x) + z slope(x) over the action x, for q values z of the standardized observation,
+the nodes. Each row is one such function. The maximizer of a node gives a line mean + z slope.
 """
 
 from math import exp, sqrt
 
 from conbo.loops.compiling import Array, exact
 
-SLOW = 0.1  # lowest speed of a maximizer, in scaled distance per unit of z, that counts as moving
-# speed of a maximizer, relative to the intervals on both sides: up to STEADY it does not jump, from JUMP on it surely
-# does
+SLOW = 0.1  # lowest speed of a maximizer that counts as moving: distance in scaled coordinates per unit of z
+# Speed of a maximizer in an interval between nodes, relative to the two neighboring intervals: up to STEADY it does not
+# jump, from JUMP on it surely does.
 STEADY, JUMP = 4.0, 10.0
 ROUNDING = 1e-12  # relative difference by which another node's line must be higher to replace a node's own line
 
 
 @exact("boolean(f8[:,::1], f8[:,::1], f8[::1], int64[:,::1])")
 def winners(mean: Array, slope: Array, nodes: Array, winner: Array) -> bool:
-    """Write to `winner` (rows, q) the index of the line that is the highest at each node.
+    """Find, at each of q values z (`nodes`), which of q lines mean + z slope (rows, q) is the highest.
 
-    Return whether at any node the line of another node is the highest.
+    Line j comes from a maximization at node j, so it should be the highest there. The index of the highest line is
+    written to `winner` (rows, q); the result is whether it is anywhere the line of another node.
     """
     q = len(nodes)
     changed = False
@@ -39,10 +40,11 @@ def winners(mean: Array, slope: Array, nodes: Array, winner: Array) -> bool:
 
 @exact("void(f8[:,::1], f8[:,:,::1], f8[::1], f8[:,::1], f8[::1])")
 def similarity(profile: Array, actions: Array, nodes: Array, result: Array, speed: Array) -> None:
-    """Write the correlation κ between the maximizers of neighboring nodes, reduced where the maximizer jumps.
+    """Compute how similar the best actions at neighboring nodes (values of the next observation) are, from 0 to 1.
 
-    `actions` (rows, q, features) are the maximizers in scaled features. The `result` (rows, q-1) has one number for
-    each interval between nodes. `speed` (q + 1,) is scratch.
+    `actions` (rows, q, features) are the best actions at the q nodes, scaled by the lengthscales. The `result`
+    (rows, q-1) is the kernel's correlation between neighbors, reduced where the best action jumps. `speed` (q + 1,) is
+    scratch.
     """
     q = len(nodes)
     a, b, c = profile[0, 0], profile[0, 1], profile[0, 2]

@@ -1,13 +1,13 @@
 """Covariances K = σ² φ_S φ_X of all pairs of n points, for r sets of hyperparameters at once, and their gradients.
 
 φ_S is the correlation of the states and φ_X that of the actions. Each pair is visited once for K, and once more for the
-gradient with respect to the lengthscale l_d of feature d,
+gradient with respect to the lengthscale l_d of coordinate d,
 
     ∂/∂ log l_d  Σ_ij G_ij K_ij  =  Σ_ij G_ij K_ij ρ (f_i - f_j)_d²
 
-where f are scaled features (the correlation is a function of their Euclidean distance), and ρ = ψ/φ of the correlation
-that feature d belongs to (see `loops.profiles`), for which no exponential is needed. Features of states and of actions
-are (r, width, n).
+where f are the coordinates of the points, scaled by the lengthscales, and ρ = ψ/φ of the correlation to which
+coordinate d belongs (see `loops.profiles`); ρ needs no exponential. Coordinates of states and of actions are arrays
+(r, width, n).
 """
 
 from math import sqrt
@@ -26,7 +26,10 @@ def covariance(
     scratch: Array,  # (4, n)
     bits: Array,  # the same memory as integers
 ) -> None:
-    """Fill `matrix` with the covariances of all pairs of points, without noise."""
+    """Fill `matrix` with the covariances of all pairs of n points, without noise, for r sets of hyperparameters.
+
+    The coordinates in `states` and `actions` are scaled by the lengthscales.
+    """
     n = matrix.shape[1]
     a, b, c = profile[0, 0], profile[0, 1], profile[0, 2]
     of_states, of_actions, decay, whole, whole_bits = scratch[0], scratch[1], scratch[2], scratch[3], bits[3]
@@ -61,7 +64,10 @@ def pull_back(
     in_states: Array,  # scratch (n,)
     in_actions: Array,  # scratch (n,)
 ) -> None:
-    """Pull the gradient G back to the hyperparameters, and add it to `of_states`, `of_actions` and `of_variance`."""
+    """Convert the gradient with respect to covariance matrices to one with respect to hyperparameters (chain rule).
+
+    It is added to `of_states`, `of_actions` and `of_variance`.
+    """
     n = matrix.shape[1]
     a, c, g = profile[0, 0], profile[0, 2], profile[0, 3]
     for r in range(len(matrix)):
@@ -82,7 +88,7 @@ def pull_back(
 
 @inlined
 def _squared_distances(features: Array, i: int, result: Array) -> None:
-    """Write the squared distances |f_i - f_j|² between point i and all points j < i."""
+    """Write the squared distances between point i and all points j < i; columns of `features` are points."""
     for j in range(i):
         result[j] = 0.0
     for d in range(len(features)):
@@ -93,7 +99,7 @@ def _squared_distances(features: Array, i: int, result: Array) -> None:
 
 @inlined
 def _add_weighted_squares(features: Array, i: int, weights: Array, result: Array) -> None:
-    """Add Σ_j<i weight_j (f_i - f_j)_d² to `result`, for every feature d."""
+    """Add Σ_j<i weights[j] (features[d, i] - features[d, j])² to `result[d]`, for every row d of `features`."""
     for d in range(len(features)):
         total = 0.0
         for j in range(i):

@@ -1,9 +1,8 @@
-"""Gradients of weighted sums Σ_m weights[p, m] k(p, m) of a product kernel's covariances between a few points.
+"""Gradients of weighted sums Σ_m weights[p, m] k(p, m) of a product kernel's covariances between points p and m.
 
-k = σ² φ_S φ_X, with a correlation φ_S of the states and φ_X of the actions. p is a point, and the sum runs over its
-partners m, which are points too. The gradient is with respect to the features of p. Both correlations are computed with
-one exponential, of the sum of their exponents. Features are scaled; the `n_states` features of the state come first,
-then those of the action.
+k = σ² φ_S φ_X, with a correlation φ_S of the states and φ_X of the actions. The gradient is with respect to the
+coordinates of p. Both correlations are computed with one exponential, of the sum of their exponents. Coordinates are
+scaled by the lengthscales; the `n_states` coordinates of the state come first, then those of the action.
 """
 
 from math import sqrt
@@ -18,13 +17,16 @@ def weighted_gradient(
     n_states: int,
     outputscale: float,  # σ²
     here: Array,  # (p, width), points
-    there: Array,  # partners: (1, width, m), or (p, width, m) if every point has partners of its own
+    there: Array,  # other points: (1, width, m), or (p, width, m) if they differ from point to point
     weights: Array,  # (batches, p, m)
     result: Array,  # (batches, p, width)
     scratch: Array,  # (7, m)
     bits: Array,  # the same memory as integers
 ) -> None:
-    """Fill `result` with the gradients of Σ_m weights[p, m] k(p, m) for every batch of weights and every point p."""
+    """Fill `result` with the gradients, with respect to each point p of `here`, of Σ_m weights[p, m] k(p, m).
+
+    k is the covariance of point p and point m of `there`. The sum is computed for every batch of weights.
+    """
     m, width = weights.shape[2], here.shape[1]
     value, slope, exponent = scratch[:2], scratch[2:4], scratch[4]
     decay, pull, pull_bits = scratch[5], scratch[6], bits[6]

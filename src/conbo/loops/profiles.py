@@ -1,7 +1,7 @@
 """Profiles (stationary correlations as functions of a distance) in the form in which the compiled loops compute them.
 
-All have one form and differ in four coefficients. With r the scaled distance, E = e^-(a r + b r²), and (a, b, c, g) an
-entry of `PROFILES`,
+All have one form and differ in four coefficients (a, b, c, g), the entries of `PROFILES`. With r the distance between
+points whose coordinates are scaled by the lengthscales, and E = e^-(a r + b r²),
 
     φ = (1 + a r + c r²) E,    ψ = g (1 + a r) E,    χ = g E
 
@@ -21,5 +21,5 @@ PROFILES = {
 
 @cache
 def coefficients(*names: str) -> NDArray[np.float64]:
-    """The coefficients (a, b, c, g) of the profiles with these names, as an array (number of names, 4)."""
+    """Return the coefficients (names, 4) of stationary correlations, such as "matern52", for the compiled loops."""
     return np.array([PROFILES[name] for name in names])

@@ -1,4 +1,4 @@
-"""Proposals choose where to evaluate next: each turns a belief into a suggestion of points."""
+"""Proposals choose where to evaluate next, given a belief (what is known so far)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,20 +12,20 @@ from conbo.belief import Belief
 
 @dataclass(frozen=True)
 class Suggestion:
-    """The points to evaluate next, with their expected gain and costs.
+    """Points to evaluate next, with their expected gain and costs.
 
     Parameters
     ----------
     points
         Valid points (n, d) of the unit cube, states first.
     expected_gain
-        How much the evaluation of the best point is expected to gain, in units of the reward; None if the proposal does
-        not compute it.
+        Expected gain of evaluating the best point, in units of the reward; None if the proposal does not compute it.
     expected_costs
-        Expected costs (n,) of the points; None if evaluations have no costs.
+        Expected costs (n,) of evaluating the points; None if evaluations have no costs.
     seeds
-        The simulator's seed for each point: a seed that was used before, None for a new one, or a negative number for a
-        new seed that several points share. By default all are new. Only studies with common random numbers use them.
+        The simulator's random seed for each point: a seed that was used before, None for a new one, or a negative
+        number for a new seed that several points share. By default, all are new. Only studies with common random
+        numbers use them.
 
     Examples
     --------
@@ -42,13 +42,14 @@ class Suggestion:
 
 
 class Proposal(Protocol):
-    """A recipe for choosing points; implementations are frozen dataclasses of settings.
+    """Chooses the points to evaluate next; implementations are frozen dataclasses of settings.
 
-    A proposal whose suggestions have an `expected_gain` has the class attribute ``knows_gains = True``.
+    If the suggestions have an `expected_gain`, the class attribute ``knows_gains`` is True.
     """
 
     def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Suggestion:
-        """Choose n points to evaluate next; if a `state` (d_s,) is given, all points have it in their first columns.
+        """Choose n points (n, d) to evaluate next; if a state (d_s,) is given, all points are in this state.
 
-        If the method models states as actions, `belief.n_state_dims` is 0, but `state` still has length d_s.
+        Some methods model states as if they were actions.  Then `belief.n_state_dims` is 0, but a given `state` has its
+        usual length, and belongs in the first columns of the points.
         """

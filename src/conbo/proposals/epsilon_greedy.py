@@ -16,7 +16,7 @@ from conbo.proposals import Suggestion
 
 @dataclass(frozen=True)
 class EpsilonGreedy:
-    """Proposes actions drawn from a Gaussian policy that is fitted to the observations, or uniform actions."""
+    """Proposes states from P[s], with actions from the fitted Gaussian policy or, with probability ε, uniform ones."""
 
     policy: PolicyGradient = field(default_factory=PolicyGradient)
     epsilon: float = 0.1  # probability of a uniform action
@@ -26,7 +26,7 @@ class EpsilonGreedy:
             raise SettingError(f"`0 <= epsilon <= 1` must hold, but got epsilon={self.epsilon}.")
 
     def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Suggestion:
-        """Choose n points (n, d), with states from P[s] unless a state (d_s,) is given."""
+        """Choose n points (n, d) to evaluate next, with states from P[s] unless a state (d_s,) is given."""
         states = belief.states.sample(n, generator) if state is None else state.expand(n, -1)
         d_x = belief.space.n_action_dims
         uniform = torch.rand(n, d_x, generator=generator, dtype=torch.float64)

@@ -1,7 +1,7 @@
-"""The maximizer of an acquisition function: screen points, search locally from the best ones, compare the ends.
+"""Maximizes an acquisition function: screen many points, search locally from the best ones, and compare the results.
 
-It works with every acquisition function that has rough values for screening (`screen`), a smooth function with
-gradients around given starts (`local`), and accurate values (by calling it): see `Acquisition`.
+It works with every acquisition function that has cheap approximate values (`screen`), a smooth function with gradients
+for local searches (`local`), and accurate values (by calling it): see `Acquisition`.
 """
 
 from dataclasses import dataclass
@@ -23,12 +23,12 @@ from conbo.proposals.simulator_seeds import open_seeds, paired_seeds, promising_
 from conbo.quasi_random import sobol
 from conbo.search.action_candidates import action_candidates
 
-# A search uses only the most probable models of an average, up to this total weight, because the others hardly matter.
+# If the model is an average of models, a search uses only the most probable ones, up to this total weight.
 WEIGHT_SEARCHED = 0.8
 NEAR_POLICY = 0.25  # fraction of the screened points whose actions are near those of the present policy
 REACH = 0.1  # standard deviation of these actions around the policy's, in every column of the unit cube
 RELATIVE_GAIN = 1e-3  # a local search ends when a step promises less than this fraction of the best screened value
-SAME_END = 1e-3  # distance in every coordinate up to which two ends of local searches count as one
+SAME_END = 1e-3  # two local searches have the same result if every coordinate differs by less than this
 FIRST_STEP = 0.05  # length of a local search's first step, in the unit cube
 FEW_STATES = 50  # number of categorical states above which the best actions are also screened in all screened states
 CROSSED_ACTIONS = 2  # number of best actions that are screened in all screened states
@@ -37,10 +37,10 @@ FLAT = 1e-10  # highest value, in standardized rewards, up to which an acquisiti
 
 @dataclass(frozen=True)
 class Search:
-    """All points at which an acquisition function was computed while it was maximized, in no particular order."""
+    """All points at which an acquisition function was computed while it was maximized, with their values."""
 
     points: Tensor  # (evaluations, d), rounded to valid values
-    values: Tensor  # (evaluations,), of the acquisition function; if it is flat, weighted posterior variances
+    values: Tensor  # (evaluations,), values of the acquisition function; if it is flat, weighted posterior variances
     highest: float  # highest value of the acquisition function, also if `values` are variances
     seeds: list[int | None] | None = None  # the simulator's seed for each point, if seeds matter; None: a new seed
 
@@ -52,15 +52,15 @@ class Maximizer:
     Parameters
     ----------
     acquisition
-        A recipe: ``build(belief, generator)`` returns the acquisition function.
+        A recipe, whose ``build(belief, generator)`` returns the acquisition function.
     screened
-        Number of points whose rough values are computed.
+        Number of points whose approximate values are computed first.
     starts
-        Number of the best screened points from which a local search starts.
+        Number of local searches, which start from the best of these points.
     iterations
         Largest number of iterations of a local search.
     finalists
-        Number of ends of local searches whose accurate values are computed.
+        Number of results of local searches whose accurate values are computed.
     halving
         Successive halving: starts that lag after a few iterations are dropped. None keeps all.
 
@@ -105,7 +105,7 @@ class Maximizer:
         generator
             Source of all randomness.
         state
-            A state (d_s,) in the unit cube that the environment has set; by default it is chosen too.
+            A given state (d_s,) in the unit cube, in which all points must be; by default, states are chosen too.
 
         Returns
         -------
@@ -120,7 +120,10 @@ class Maximizer:
         return Suggestion(search.points[rows], belief.scale * search.highest, seeds=seeds)
 
     def search(self, belief: Belief, generator: torch.Generator, state: Tensor | None = None) -> Search:
-        """Maximize the acquisition function, and return all points that were evaluated on the way."""
+        """Maximize the acquisition function, and return all points at which it was computed on the way.
+
+        If a state (d_s,) is given, all points are in this state.
+        """
         belief = belief.of_most_probable(WEIGHT_SEARCHED)
         acquisition = PerCost(WhereFeasible(self.acquisition)).build(belief, generator)
         candidates = screening_points(belief, self.screened, generator, state)
@@ -135,9 +138,9 @@ class Maximizer:
         ascent = self._climb(acquisition, belief, starts, tolerance, state)
         ends = fix_state(belief.snap(distinct_ends(ascent, self.finalists)), state)
         final = acquisition(ends)
-        visited = ascent.history_values.exp() if log else ascent.history_values.clamp_min(0)  # lost rows have -inf
+        visited = ascent.history_values.exp() if log else ascent.history_values.clamp_min(0)  # NaN became -inf
         points = torch.cat([ends, fix_state(belief.snap(ascent.history_points), state), candidates])
-        # scale rough values to accurate ones, by their ratio at the starts
+        # scale approximate values to accurate ones, by their ratio at the starts
         level = visited[: len(starts)].sum() / screened[chosen].sum().clamp_min(1e-300)
         # values along a local search are optimistic, because its sampled states are fixed: cap at the best final value
         rest = torch.cat([visited, level.clamp(0, 1) * screened]).clamp_max(float(final.amax()) * (1 - 1e-9))
@@ -166,7 +169,7 @@ class Maximizer:
     def _climb(
         self, acquisition: Acquisition, belief: Belief, starts: Tensor, tolerance: float, state: Tensor | None
     ) -> Ascent:
-        """Run local searches from starts (r, d), with the state fixed if one is given."""
+        """Run local searches for the maximum from starts (r, d), with the state fixed if one (d_s,) is given."""
         lower, upper = box(starts, state)
         function, limits = acquisition.local(starts), belief.point_limits(lower, upper)
         return ascend(
@@ -182,9 +185,9 @@ class Maximizer:
         tolerance: float,
         state: Tensor | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Run local searches from starts (r, d), each for evaluations with its own simulator seed (r,).
+        """Run local searches from starts (r, d), each for an evaluation with its own simulator seed (r,).
 
-        Return the ends (k, d) of the best k searches, their accurate values (k,) and their seeds (k,).
+        Return the results (k, d) of the best k searches, their accurate values (k,) and their seeds (k,).
         """
         ascent = self._climb(acquisition.for_seeds(seeds), belief, starts, tolerance, state)
         best = ascent.values.argsort(descending=True, stable=True)[: self.finalists]
@@ -193,9 +196,10 @@ class Maximizer:
 
 
 def screening_points(belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Tensor:
-    """Return quasi-random points (n, d) whose states follow P[s], some of them with actions near the present policy.
+    """Return points (n, d) at which an acquisition function is screened.
 
-    If a state (d_s,) is given, all points have it.
+    They are quasi-random, with states that follow P[s], or a given state (d_s,).  Some have actions near those of the
+    present policy.
     """
     d_s, d_x = belief.n_state_dims, belief.space.n_action_dims
     seed = int(torch.randint(2**31, (1,), generator=generator))
@@ -214,17 +218,18 @@ def screening_points(belief: Belief, n: int, generator: torch.Generator, state: 
 
 
 def has_many_categories(belief: Belief) -> bool:
-    """Return whether categorical state parameters have so many combinations that each is screened with few actions.
+    """Return whether the categorical state parameters have many combinations of categories.
 
-    Local search does not change categories, so it cannot make up for poor screening.
+    Then few actions are screened in each combination, and local search cannot help, because it does not change
+    categories.
     """
     return prod(max(1, count) for count in belief.space.state_categories) > FEW_STATES
 
 
 def crossed(belief: Belief, points: Tensor, values: Tensor) -> Tensor:
-    """Return points that combine the actions of the best points with the states of all points (n, d).
+    """Return more points to screen: the actions of the best points, in the states of all points (n, d).
 
-    They are screened as well, because in random pairs a state rarely meets a good action.
+    `values` (n,) are those of the points.  In random pairs, a state rarely meets a good action.
     """
     d_s, order = belief.n_state_dims, values.argsort(descending=True, stable=True)
     states, actions = points[:, :d_s].unique(dim=0), points[order[:CROSSED_ACTIONS], d_s:]
@@ -233,16 +238,16 @@ def crossed(belief: Belief, points: Tensor, values: Tensor) -> Tensor:
 
 
 def fix_state(points: Tensor, state: Tensor | None) -> Tensor:
-    """Return points (n, d) with their states replaced by a given state (d_s,), if there is one."""
+    """Return points (n, d) with their states replaced by a given state (d_s,); without one, unchanged."""
     if state is None:
         return points
     return torch.cat([state.expand(len(points), -1), points[:, len(state) :]], -1)
 
 
 def spread_best(belief: Belief, points: Tensor, values: Tensor, k: int) -> Tensor:
-    """Choose k points one after the other, by their values times penalties for similarity to those chosen before.
+    """Return the indices of k points (n, d) with high values (n,) that are not similar to each other.
 
-    Return their indices.
+    They are chosen one after the other; values are reduced by a penalty for similarity to the points chosen before.
     """
     chosen: list[int] = []
     score = values.clone()
@@ -255,16 +260,16 @@ def spread_best(belief: Belief, points: Tensor, values: Tensor, k: int) -> Tenso
 
 
 def distinct_ends(ascent: Ascent, k: int) -> Tensor:
-    """Return the ends of local searches with the highest values, at most k; ends that nearly coincide count once."""
+    """Return the best results of local searches, at most k; those that nearly coincide count once."""
     ends = ascent.points[ascent.values.argsort(descending=True, stable=True)]
     near = (ends[:, None] - ends).abs().amax(-1) < SAME_END
     return ends[~near.tril(-1).any(-1)][:k]
 
 
 def box(like: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Return the bounds (d,) and (d,) of a local search: the unit cube, or a given state with all actions.
+    """Return the lower and upper bounds (d,) of a local search: the unit cube, with the state fixed if one is given.
 
-    Categories need no bounds, because their gradient is zero.
+    `like` (n, d) has the dimension and type of the bounds.  Categories need no bounds, because their gradient is zero.
     """
     d = like.shape[-1]
     lower, upper = like.new_zeros(d), like.new_ones(d)
@@ -274,9 +279,9 @@ def box(like: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
 
 
 def weighted_variance(belief: Belief, points: Tensor) -> Tensor:
-    """Return the density of P[s] times the posterior variance at points (c, d), divided by the expected costs.
+    """Return values (c,) of points (c, d) that replace an acquisition function which is zero everywhere.
 
-    These values (c,) replace those of the acquisition function if the latter are practically zero at all points.
+    They are the density of P[s] times the posterior variance, divided by the expected costs if there are costs.
     """
     d_s = belief.n_state_dims
     density = belief.states.density(points[:, :d_s].cpu()).to(points)
@@ -286,21 +291,21 @@ def weighted_variance(belief: Belief, points: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class StochasticMaximizer:
-    """A proposal that maximizes a random acquisition function by stochastic gradient ascent, as the ConBO paper does.
+    """The proposal that maximizes an acquisition function by stochastic gradient ascent, as the ConBO paper does.
 
-    The optimizer is Adam (Kingma & Ba, 2014).  The function, with its sampled states, is drawn anew for every step.
+    The optimizer is Adam (Kingma & Ba, 2014).  The states of the integral are sampled anew for every step.
     """
 
     acquisition: AcquisitionRecipe
-    screened: int = 128  # number of points whose rough values are computed
-    starts: int = 6  # number of the best screened points from which a search starts
+    screened: int = 128  # number of points whose approximate values are computed first
+    starts: int = 6  # number of local searches, which start from the best of these points
     iterations: int = 40  # number of steps of each search
     step: float = 0.03  # learning rate, in the unit cube
 
     def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Suggestion:
-        """Choose n points to evaluate next, at a distance from each other and from pending points.
+        """Choose n points (n, d) to evaluate next, at a distance from each other and from pending points.
 
-        If the environment has set a state (d_s,), all points have it.
+        If a state (d_s,) is given, all points are in this state.
         """
         candidates = screening_points(belief, self.screened, generator, state)
         recipe = PerCost(WhereFeasible(self.acquisition))

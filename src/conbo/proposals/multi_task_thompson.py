@@ -43,7 +43,7 @@ JITTER = 1e-8  # fraction of the mean variance that is added to the diagonal of 
 
 @dataclass(frozen=True)
 class MultiTaskThompson:
-    """Proposes the point at which a drawn function improves most on the policy's action in the same state."""
+    """Proposes the point at which a function drawn from the posterior improves most on the policy's action there."""
 
     points: int = 3000  # number of points at which functions are drawn
     draw: str = "joint"  # "joint" (by a Cholesky factor) or "pathwise" (by random Fourier features)
@@ -56,7 +56,7 @@ class MultiTaskThompson:
             raise SettingError(f"`draw` must be 'joint' or 'pathwise', but got {self.draw!r}.")
 
     def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Suggestion:
-        """Choose n points (n, d), one for each of n drawn functions."""
+        """Choose n points (n, d) to evaluate next, one for each of n functions drawn from the posterior."""
         points = discretization(belief, self.points, generator, state)  # (n_s, n_x, d)
         flat = points.flatten(0, 1)
         drawn = joint_draws if self.draw == "joint" else pathwise_draws
@@ -69,9 +69,9 @@ class MultiTaskThompson:
 
 
 def discretization(belief: Belief, size: int, generator: torch.Generator, state: Tensor | None = None) -> Tensor:
-    """Return about `size` points (n_s, n_x, d): n_x actions in each of n_s states.
+    """Return about `size` points (n_s, n_x, d) at which functions are drawn: n_x actions in each of n_s states.
 
-    The first action of each state is the policy's.
+    The first action of each state is the policy's.  If a state (d_s,) is given, it is the only one.
     """
     d_s, d_x = belief.n_state_dims, belief.space.n_action_dims
     if state is None:
@@ -107,7 +107,7 @@ def uniform_actions(belief: Belief, states: Tensor, n: int, generator: torch.Gen
 
 
 def uniform_states(belief: Belief, n: int, generator: torch.Generator) -> Tensor:
-    """Draw n uniform states (n, d_s), without repetition if they are finitely many; if there are fewer, return all."""
+    """Draw n uniform states (n, d_s); finitely many states are drawn without repetition, or all if they are fewer."""
     finite = belief.states.finite()
     if finite is None:
         drawn = _uniform(n, belief.n_state_dims, generator=generator).numpy()
@@ -117,7 +117,7 @@ def uniform_states(belief: Belief, n: int, generator: torch.Generator) -> Tensor
 
 
 def best_of_nearest(belief: Belief, states: Tensor) -> Tensor:
-    """Return for each state (m, d_s) the actions (m, k, d_x) with the best rewards among the nearest observations."""
+    """Return, for each state (m, d_s), the k best actions (m, k, d_x) of the observations with the nearest states."""
     columns, d_s = Columns(belief.space.state_categories), belief.n_state_dims
     points, rewards = belief.observations.points, belief.observations.rewards
     apart = squared_distances(columns.features(states), columns.features(points[:, :d_s]))
@@ -127,7 +127,7 @@ def best_of_nearest(belief: Belief, states: Tensor) -> Tensor:
 
 
 def with_neighbors(actions: Tensor, n: int, generator: torch.Generator) -> Tensor:
-    """Return actions (m, k, d_x) followed by random actions near them, n for each of m states in total: (m, n, d_x)."""
+    """Extend k actions of each state (m, k, d_x) to n (m, n, d_x), by random actions near them."""
     m, k, d_x = actions.shape
     repeated = actions[:, torch.arange(n) % k]
     noise = REACH * torch.randn(m, n, d_x, generator=generator, dtype=torch.float64)
@@ -136,7 +136,7 @@ def with_neighbors(actions: Tensor, n: int, generator: torch.Generator) -> Tenso
 
 
 def joint_draws(belief: Belief, points: Tensor, n: int, generator: torch.Generator) -> Tensor:
-    """Draw n functions from the posterior jointly at points (p, d), by a Cholesky factor: (p, n)."""
+    """Draw n functions from the posterior by a Cholesky factor; return their values (p, n) at points (p, d)."""
     covariance = belief.posterior.covariance(points, points)
     covariance.diagonal().add_(JITTER * covariance.diagonal().mean())
     normal = torch.randn(len(points), n, generator=generator, dtype=torch.float64).to(points)
@@ -149,7 +149,10 @@ def pathwise_draws(belief: Belief, points: Tensor, n: int, generator: torch.Gene
 
 
 def distinct_argmax(points: Tensor, values: Tensor) -> Tensor:
-    """Choose for each column of values (p, n) the best of points (p, d) that no earlier column has chosen: (n, d)."""
+    """Return the points (n, d) where each of n functions, with values (p, n) at points (p, d), is highest.
+
+    No point is chosen twice, as long as there are others.
+    """
     chosen: list[Tensor] = []
     free = torch.ones(len(points), dtype=torch.bool, device=points.device)
     for column in values.mT:

@@ -17,23 +17,26 @@ DISTINCT = 0.01  # points with a smaller factor φ are considered the same, and 
 
 
 def penalty(belief: Belief, points: Tensor, chosen: Tensor) -> Tensor:
-    """Return the factors φ (p, q) that penalize points (p, d) for their similarity to chosen points (q, d).
+    """Return factors (p, q) that penalize points (p, d) for their similarity to already chosen points (q, d).
 
-    A factor is 0 if the two points are the same, and 1 if they are unrelated.
+    A factor is one minus the prior correlation: 0 if two points are the same, and 1 if they are unrelated.
     """
     return 1 - belief.posterior.similarity(points, chosen)
 
 
 def penalized_batch(belief: Belief, points: Tensor, values: Tensor, n: int) -> Tensor:
-    """Choose n of the points (p, d) by their values (p,), penalized for similarity to each other and to pending points.
+    """Choose a batch of n points (n, d) with high values that are not similar to each other or to pending points.
 
-    Values must not be negative.
+    They are among the given points (p, d), whose values (p,) of the acquisition function must not be negative.
     """
     return points[penalized_rows(belief, points, values, n)]
 
 
 def penalized_rows(belief: Belief, points: Tensor, values: Tensor, n: int) -> list[int]:
-    """Return the indices of the n points that `penalized_batch` chooses."""
+    """Return the indices of a batch of n points with high values that are not similar to each other or pending points.
+
+    They are among the given points (p, d), whose values (p,) of the acquisition function must not be negative.
+    """
     factor = torch.ones_like(values)
     apart = torch.ones_like(values, dtype=torch.bool)
 

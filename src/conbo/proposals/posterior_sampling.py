@@ -25,7 +25,7 @@ SPARE = 4  # number of extra draws, in case several draws choose the same point
 
 @dataclass(frozen=True)
 class PosteriorSampling:
-    """Proposes the point of a drawn function's optimal policy that has the largest posterior variance."""
+    """Proposes the least certain point of the optimal policy of a function that is drawn from the posterior."""
 
     states: int = 128  # number of states at which the policy of a drawn function is computed
     climb: int = 10  # largest number of steps of the local search for the best action of a state
@@ -35,7 +35,10 @@ class PosteriorSampling:
             raise SettingError(f"`states` must be at least 1, but got states={self.states}.")
 
     def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Suggestion:
-        """Choose n points (n, d), one for each of n drawn functions."""
+        """Choose n points (n, d) to evaluate next, one for each of n functions drawn from the posterior.
+
+        If a state (d_s,) is given, all points are in this state.
+        """
         states = policy_states(belief, self.states, generator) if state is None else state[None]
         paths = belief.draw_paths(n + SPARE, generator)
         pool = action_candidates(belief, 64, generator)
@@ -49,7 +52,7 @@ class PosteriorSampling:
 
 
 def policy_states(belief: Belief, n: int, generator: torch.Generator) -> Tensor:
-    """Return all states if there are at most n, and otherwise n quasi-random states that follow P[s]: (m, d_s)."""
+    """Return all states (m, d_s) if there are at most n, otherwise n quasi-random states that follow P[s]."""
     finite = belief.states.finite(n)
     seed = int(torch.randint(2**31, (1,), generator=generator))
     states = finite[0] if finite is not None else belief.states.from_uniform(sobol(n, belief.n_state_dims, seed))
@@ -59,9 +62,8 @@ def policy_states(belief: Belief, n: int, generator: torch.Generator) -> Tensor:
 def new_points(belief: Belief, draws: Sequence[Tensor], spare: Tensor, n: int) -> Tensor:
     """Choose n points (n, d) that are neither pending nor equal to each other.
 
-    `draws` has, for each drawn function, candidate points (m, d) in order of preference.  The first new point of each
-    is taken; if these are fewer than n, new points of `spare` follow.  If those do not suffice, the batch is completed
-    by points of `spare` that are not new.
+    `draws` has, for each drawn function, points (m, d) in order of preference; the first new one is taken.  If these
+    are fewer than n, points of `spare` follow: new ones if possible, otherwise any.
     """
     taken, chosen = list(belief.observations.pending), list[Tensor]()
     for points in [*draws, *[spare] * n]:

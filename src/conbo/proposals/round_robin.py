@@ -24,7 +24,7 @@ class RoundRobin:
     """Proposes the points with the highest expected improvement in the states with the fewest evaluations."""
 
     def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Suggestion:
-        """Choose n points (n, d), in the states whose turn it is, or in a given state (d_s,)."""
+        """Choose n points (n, d) to evaluate next, in the least evaluated states or in a given state (d_s,)."""
         batch: list[Tensor] = []
         for _ in range(n):
             there = next_state(belief) if state is None else state

@@ -33,9 +33,9 @@ STARTING_PAIRS = 4  # number of pairs of a point and a used seed from which a lo
 
 
 def open_seeds(acquisition: SeedsMatter, observations: Observations) -> list[int]:
-    """Return the used seeds that the next evaluation may have: those with few rewards.
+    """Return the simulator seeds that may be used again in the next evaluation: those with few rewards so far.
 
-    If every seed of the study's list has been used, so that there are no new ones, return all of them.
+    If the study has a list of seeds and all of them have been used, return all used seeds.
     """
     if observations.seeds is None or observations.seeds_are_used_up:
         return list(acquisition.seen_seeds)
@@ -44,7 +44,7 @@ def open_seeds(acquisition: SeedsMatter, observations: Observations) -> list[int
 
 
 def promising_pairs(acquisition: SeedsMatter, points: Tensor, used: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """Screen points (n, d) with every used seed; return the best r points (r, d) and the best seed (r,) of each."""
+    """Screen points (n, d) with simulator seeds that were used before; return the best points (r, d) and seeds (r,)."""
     seen = torch.tensor(used[:SCREENED_SEEDS], device=points.device)
     rows, seeds = points.repeat_interleave(len(seen), 0), seen.repeat(len(points))
     values = acquisition.for_seeds(seeds).screen(rows).unflatten(0, (len(points), len(seen)))
@@ -56,10 +56,10 @@ def promising_pairs(acquisition: SeedsMatter, points: Tensor, used: Sequence[int
 def paired_seeds(
     recipe: AcquisitionRecipe, belief: Belief, points: Tensor, seeds: Sequence[int | None], generator: torch.Generator
 ) -> list[int | None]:
-    """Decide which points (n, d) of a batch share a new seed, and return the seeds of all points.
+    """Decide which points (n, d) of a batch share a new simulator seed, and return the seeds of all points.
 
-    In `seeds` and in the result, None stands for a new seed that no other point has.  In the result, points with the
-    same negative number share a new seed.
+    In `seeds` and in the result, None is a new seed of one point alone.  In the result, points with the same negative
+    number share a new seed.
     """
     # every new seed of the batch gets a negative number of its own, different from NEW_SEED
     chosen = [NEW_SEED - 1 - place if seed is None else seed for place, seed in enumerate(seeds)]

@@ -23,7 +23,10 @@ class Thompson:
     points: int = 1000  # number of points at which functions are drawn
 
     def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Suggestion:
-        """Choose n points (n, d), one for each of n drawn functions."""
+        """Choose n points (n, d) to evaluate next, one for each of n functions drawn from the posterior.
+
+        If a state (d_s,) is given, all points are in this state.
+        """
         spread = screening_points(belief, self.points // 2, generator, state)
         best = spread[belief.posterior.mean(spread).topk(min(10, len(spread))).indices]
         d = spread.shape[-1]

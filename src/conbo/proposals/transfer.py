@@ -17,9 +17,12 @@ from conbo.proposals.maximizer import Maximizer
 
 @dataclass(frozen=True)
 class Transfer:
-    """Proposes the points with the highest expected improvement in one reference state."""
+    """Proposes the points with the highest expected improvement in one reference state.
+
+    It is the first of finitely many states, or else a central state.
+    """
 
     def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Suggestion:
-        """Choose n points (n, d) in the reference state, or in a given state (d_s,)."""
+        """Choose n points (n, d) to evaluate next, in the reference state or in a given state (d_s,)."""
         there = reference_state(belief) if state is None else state
         return Maximizer(StateImprovement(there)).propose(belief, n, generator, there)

@@ -13,9 +13,10 @@ MOST_COMBINATIONS = 64  # largest number of combinations of categories up to whi
 
 
 def action_candidates(belief: Belief, n: int, generator: torch.Generator) -> Tensor:
-    """Return a pool of actions (p, d_x) in the unit cube: n quasi-random ones, and the best observed ones.
+    """Return actions (p, d_x) of the unit cube from which searches start: n quasi-random ones, and the best observed.
 
-    If categories have few combinations, each of them occurs in the pool, even if that takes more than n actions.
+    If categorical parameters have few combinations of categories, each combination occurs in the pool, even if that
+    takes more than n actions.
     """
     d_x = belief.space.n_action_dims
     seed = int(torch.randint(2**31, (1,), generator=generator))
@@ -28,7 +29,7 @@ def action_candidates(belief: Belief, n: int, generator: torch.Generator) -> Ten
 
 
 def _every_category(belief: Belief, actions: Tensor) -> Tensor:
-    """Change the categories of actions (n, d_x) so that all combinations occur equally often, if there are few."""
+    """Change the categories of actions (n, d_x) so that all combinations of categories occur, if these are few."""
     columns = [i for i, count in enumerate(belief.space.action_categories) if count]
     if not columns:
         return actions

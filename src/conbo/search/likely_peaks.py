@@ -13,7 +13,7 @@ ROUNDING = 1e-12  # fraction of the prior variance below which a variance counts
 
 
 def every_action(belief: Belief, most: int) -> Tensor | None:
-    """Return all actions (p, d_x) of the space, if there are at most `most`; otherwise None."""
+    """Return all actions (p, d_x) of the space if there are at most `most`; otherwise None."""
     parameters = list(belief.space.actions.values())
     count = 1
     for parameter in parameters:
@@ -27,11 +27,11 @@ def every_action(belief: Belief, most: int) -> Tensor | None:
 def likely_peaks(
     posterior: Predicts, pool: Tensor, states: Tensor, normals: Tensor, n: int, feasible: Tensor | None = None
 ) -> Tensor:
-    """Return n actions (c, n, d_x) of a pool (p, d_x) that are most often the best one in each of states (c, d_s).
+    """Return, for each state (c, d_s), the n actions (c, n, d_x) of a pool (p, d_x) that are most probably its best.
 
-    How often an action is the best is counted in joint draws of the posterior at the pool, one for each column of
-    standard normals (p, draws). If fewer than n actions are ever the best, those that come closest follow. Actions that
-    are not `feasible` (c, p) come last.
+    The probabilities are frequencies in joint draws from the posterior, which are made with standard normals
+    (p, draws). Actions that are the best in no draw follow, those that come closest first, then those that are not
+    `feasible` (c, p).
     """
     mean, covariance = joint_moments(posterior, states, pool.expand(len(states), -1, -1))
     if feasible is not None:
@@ -49,6 +49,6 @@ def likely_peaks(
 
 
 def joint_moments(posterior: Predicts, states: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the posterior mean (c, p) and covariance (c, p, p) of actions (c, p, d_x) in states (c, d_s)."""
+    """Return posterior means (c, p) and covariances (c, p, p) of p actions (c, p, d_x) in each of states (c, d_s)."""
     c, p, _ = actions.shape
     return posterior.joint(torch.cat([states[:, None].expand(c, p, -1), actions], -1))
