@@ -194,9 +194,9 @@ def _check_keys(where: str, table: Mapping[str, object], known: Mapping[str, obj
 
 
 def parse_value(parameter: "Parameter", text: str) -> "Value":
-    """The value of the parameter that a text stands for; a text that stands for none is returned unchanged.
+    """Convert a text to a value of the parameter: a number, or one of its choices.
 
-    The space refuses such a text later.
+    A text that cannot be converted is returned unchanged; the space refuses it later.
     """
     if isinstance(parameter, conbo.Categorical):
         return next((choice for choice in parameter.choices if text in (str(choice), _as_toml(choice))), text)

@@ -33,7 +33,10 @@ def study_arguments(metavar: str = "[STUDY]") -> Callable[[Command], Command]:
 
 
 def leading_study(arguments: Sequence[str], *names: str) -> tuple[str, ...]:
-    """Return the study's source and the arguments that `names` lists; if only these are given, it is study.toml."""
+    """Return the source of the study and the arguments called `names`, which follow it on the command line.
+
+    The source may be left out and is then study.toml. Raises click.UsageError if the number of arguments is wrong.
+    """
     if len(arguments) == len(names):
         return STUDY_FILE, *arguments
     if len(arguments) == len(names) + 1:

@@ -38,12 +38,12 @@ _STATE, _SEARCH = 6, 7  # numbers of the random streams for drawing states and f
 
 @dataclass(frozen=True)
 class BotorchContextual:
-    """The alternative "expected improvement at states drawn from P[s], by BoTorch"."""
+    """Settings of an alternative to conbo: BoTorch's expected improvement at states drawn from P[s]."""
 
     name: str = "botorch EI at drawn states"
 
     def enter(self, problem: Problem, settings: RunSettings, evaluations: int) -> "ContextualContestant":
-        """Create the contestant that makes one run; it does not use the number of evaluations."""
+        """Create the optimizer that makes one run; it does not depend on the number of evaluations."""
         return ContextualContestant(problem, settings)
 
 
@@ -123,7 +123,7 @@ class ContextualContestant(TrialList):
 def best_actions(model: Any, states: Tensor, d_x: int) -> tuple[Tensor, Tensor]:
     """The actions (m, d_x) with the best posterior means in states (m, d_s), and these means (m,).
 
-    The best action of a pool is refined by a local search.
+    In each state, the best of a pool of Sobol actions is refined by a local search.
     """
     pool = sobol(POOL, d_x, seed=0)
     with torch.no_grad():

@@ -38,7 +38,7 @@ GROUPS = {
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence of the paper, and a function that returns its checks on the evidence."""
+    """A claim of the paper, and the function that checks it on recorded runs."""
 
     group: str
     text: str

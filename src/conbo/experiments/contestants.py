@@ -17,7 +17,7 @@ from conbo.trials import Outcomes, Trial
 
 
 class ActionRule(Protocol):
-    """The part of a policy that scoring needs: actions for states."""
+    """A policy, as far as scoring needs it: it returns actions for states."""
 
     def many(self, states: Sequence[Point]) -> list[dict[str, Value]]:
         """The action for each state."""
@@ -50,7 +50,7 @@ class Contestant(Protocol):
 
 
 class TrialList:
-    """The base class of contestants that are not an `Optimizer`: it keeps the trials, which are told in order."""
+    """Base class of algorithms other than conbo's `Optimizer`; it stores the trials, which are told in order."""
 
     def __init__(self) -> None:
         self._trials: list[Trial] = []
@@ -80,14 +80,14 @@ class Alternative(Protocol):
         """The label in tables and files."""
 
     def enter(self, problem: Problem, settings: RunSettings, evaluations: int) -> Contestant:
-        """Create the contestant that makes one run with this number of evaluations."""
+        """Create the algorithm that makes one run with this number of evaluations."""
 
 
 Entry: TypeAlias = Method | Alternative
 
 
 class Ours(Optimizer):
-    """Conbo's optimizer as a contestant."""
+    """Conbo's optimizer as a contestant of an experiment."""
 
     def policies(self) -> list[ActionRule]:
         """A list of one policy, the optimizer's."""
@@ -95,7 +95,7 @@ class Ours(Optimizer):
 
 
 def contestant(entry: Entry, problem: Problem, settings: RunSettings, evaluations: int) -> Contestant:
-    """Create the contestant that makes one run of a method or an alternative, with this number of evaluations."""
+    """Create the algorithm that makes one run of a method or an alternative, with this number of evaluations."""
     if not isinstance(entry, Method):
         return entry.enter(problem, settings, evaluations)
     return Ours(

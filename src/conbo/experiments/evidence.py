@@ -34,7 +34,7 @@ Rule: TypeAlias = Literal["below", "level", "not above"]
 
 
 class Check(NamedTuple):
-    """The result of checking one statement about two methods."""
+    """The result of checking one statement about the costs of methods."""
 
     holds: bool
     text: str  # the statement with its numbers
@@ -164,7 +164,10 @@ def checked(rule: Rule, what: str, costs: Array, others: Array, margin: float | 
 
 
 def timed(holds: bool, text: str) -> Check:
-    """A check of computing times, which is always undecided because machines were busy; `holds` goes into its text."""
+    """A check of computing times, which is always undecided because machines were busy.
+
+    `holds` says whether the measured times are as claimed, which is added to the text.
+    """
     return Check(False, f"{text} ({'as' if holds else 'not as'} claimed, but on busy machines)", decided=False)
 
 

@@ -54,7 +54,10 @@ def is_ours(label: str) -> bool:
 
 
 def goal_table(runs: Mapping[Key, Run], as_published: bool = False) -> str:
-    """A Markdown table: the best rival on each problem, and the share of its evaluations that the default needs."""
+    """A Markdown table of the best rival on each problem, and the share of its evaluations that conbo needs.
+
+    It is the share after which conbo's default method stays at or below the rival's final cost.
+    """
     ours = DEFAULT_METHOD
     head = ["problem", "best rival", "rival's cost", f"{ours}'s", f"{ours} − rival [95 %]", "p", f"{ours} is"]
     rows = [[*head, f"{ours} needs", "goal"]]

@@ -41,7 +41,7 @@ class StateSearch(Protocol):
 
 @dataclass(frozen=True)
 class GridSearch:
-    """The alternative "optimize each state of a grid on its own" with some library."""
+    """Settings of an alternative to conbo: another library optimizes each state of a grid on its own."""
 
     library: Library
     states: int  # largest number of states in the grid
@@ -56,7 +56,7 @@ class GridSearch:
         return f"{self.library} k={self.states}"
 
     def enter(self, problem: Problem, settings: RunSettings, evaluations: int) -> "GridContestant":
-        """Create the contestant that makes one run with this number of evaluations."""
+        """Create the optimizer that makes one run with this number of evaluations."""
         return GridContestant(problem, self.states, self._search(problem), settings, evaluations)
 
     def _search(self, problem: Problem) -> StateSearch:
@@ -71,7 +71,7 @@ class GridSearch:
 
 
 class GridContestant(TrialList):
-    """Suggests points in the states of a grid in turn, with the library's search for each state."""
+    """Optimizes the states of a grid in turn, each on its own, with another library's search."""
 
     def __init__(
         self, problem: Problem, states: int, search: StateSearch, settings: RunSettings, evaluations: int
@@ -98,7 +98,7 @@ class GridContestant(TrialList):
         return asked
 
     def policies(self) -> list[ActionRule]:
-        """The nearest grid state's action and, if every state of the grid was tried, interpolated actions."""
+        """The policies to score: the nearest grid state's action and, if possible, interpolated actions."""
         tried = [self._tried(place) for place in range(len(self._grid))]
         known = [place for place, pairs in enumerate(tried) if pairs]
         actions = self._space.encode_actions([self._search.best(tried[place]) for place in known])
@@ -126,9 +126,9 @@ class GridContestant(TrialList):
 
 
 def state_grid(problem: Problem, k: int) -> Array:
-    """The states of a grid in the unit cube (k, d_s): all states if there are at most k.
+    """A grid of states in the unit cube: all states if there are at most k.
 
-    Otherwise they are the midpoints of k cells with equal probability under P[s].
+    Otherwise the grid (k, d_s) has the midpoints of k cells with equal probability under P[s].
     """
     distribution, d_s = bind(problem.state_distribution, problem.space), problem.space.n_state_dims
     if (listed := distribution.listed(max_states=k)) is not None:

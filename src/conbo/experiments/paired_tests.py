@@ -45,7 +45,7 @@ class Difference:
 
     @property
     def standing(self) -> Standing:
-        """Better or worse if the interval and the sign-flip test both show lower or higher costs; otherwise level."""
+        """Whether costs are lower ("better") or higher ("worse") by both interval and sign-flip test, else "level"."""
         if not self.p < SIGNIFICANT:
             return "level"
         return "better" if self.high < 0 else "worse" if self.low > 0 else "level"

@@ -50,7 +50,7 @@ def _settings(text: str, settings: str) -> dict[str, Any]:
 
 
 def _value(text: str) -> Any:
-    """The Python literal that a text stands for, or the text itself."""
+    """Convert a text to a Python literal; a text that is not one is returned unchanged."""
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):

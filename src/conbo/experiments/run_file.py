@@ -43,7 +43,7 @@ _REMEDY = "two processes may have written this run at once; remove its file, and
 
 @dataclass(frozen=True)
 class RunSettings:
-    """The settings that determine a run; two runs with the same settings are the same run."""
+    """The settings that determine a run, which is one method on one problem with one seed."""
 
     problem: str  # name of the problem, as `load_problem` reads it
     method: str  # label of the method
@@ -79,7 +79,7 @@ class Seconds(NamedTuple):
 
 @dataclass(frozen=True)
 class Origin:
-    """The version, platform and code that made a run, or some of its lines."""
+    """The version of conbo, the platform and the code that made a run or a part of it."""
 
     version: str  # version of this package
     platform: str
@@ -115,7 +115,7 @@ class Run:
 
     @property
     def evaluations(self) -> int:
-        """Number of evaluations so far, also for a packed run, which has checkpoints but no trials."""
+        """Number of evaluations so far; it is also known for a run in a compressed file, which may lack its trials."""
         return max(len(self.trials), self.checkpoints[-1].evaluations if self.checkpoints else 0)
 
     @property
@@ -143,7 +143,7 @@ def trial_line(trial: Trial, seconds: Seconds | None) -> dict[str, Any]:
 
 
 def checkpoint_line(checkpoint: Checkpoint) -> dict[str, Any]:
-    """The line of a checkpoint, without values that are None."""
+    """The line with the policy's scores at a checkpoint, without values that are None."""
     record = asdict(checkpoint)
     return {"checkpoint": record.pop("evaluations"), **{k: _brief(v) for k, v in record.items() if v is not None}}
 
@@ -168,7 +168,10 @@ def append(path: Path, *lines: Mapping[str, Any]) -> None:
 
 
 def read_folder(folder: Path) -> dict[Key, Run]:
-    """All runs of a folder by problem, method, batch size and seed; a run's own file overrides a pack."""
+    """All runs of a folder by problem, method, batch size and seed.
+
+    If a run is also in a pack, a compressed file of many runs, its own file counts.
+    """
     packs, files = sorted(folder.glob(f"*{PACK_SUFFIX}")), sorted(folder.glob(f"*{RUN_SUFFIX}"))
     packed = sorted((run for path in packs for run in read_file(path)), key=lambda run: run.evaluations)
     single = [run for path in files for run in read_file(path)]
@@ -176,7 +179,7 @@ def read_folder(folder: Path) -> dict[Key, Run]:
 
 
 def read_file(path: Path) -> Iterator[Run]:
-    """Yield the run of a file, or the runs of a pack.
+    """Yield the run of a file, or all runs of a compressed file.
 
     Raises
     ------

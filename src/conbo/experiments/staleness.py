@@ -28,7 +28,7 @@ def why_stale(run: Run, task: Task) -> str | None:
 
 
 def stale_table(figures: Sequence[Figure], runs: Mapping[Key, Run]) -> str:
-    """A Markdown table that counts the stale runs of each method on each problem, and a sentence with the total."""
+    """A Markdown table and a sentence that count the stale runs, which other code or settings than today's made."""
     stale: Counter[tuple[str, str, str, str]] = Counter()
     keys: dict[Key, bool] = {}
     for figure in figures:
@@ -49,6 +49,6 @@ def stale_table(figures: Sequence[Figure], runs: Mapping[Key, Run]) -> str:
 
 
 def stale_counts(figure: Figure, runs: Mapping[Key, Run]) -> tuple[int, int]:
-    """Number of recorded runs of a figure, and how many of them are stale."""
+    """Number of recorded runs of a figure, and how many of them were made by other code or settings than today's."""
     found = [(runs[key], task) for task in figure.tasks() if (key := task.settings.key) in runs]
     return len(found), sum(why_stale(run, task) is not None for run, task in found)

@@ -35,7 +35,10 @@ LOW_IS_GOOD = ("opportunity cost", MEASURES["violation"])
 
 @dataclass(frozen=True)
 class Comparison:
-    """The costs of all methods on one problem with one batch size, at the checkpoints that their runs share."""
+    """The costs of all methods on one problem with one batch size, at the checkpoints that their runs share.
+
+    A checkpoint is a number of evaluations after which policies were scored.
+    """
 
     problem: str
     batch: int
@@ -61,11 +64,11 @@ class Comparison:
         return int(np.isfinite(self._of(method)[:, -1]).sum())
 
     def mean(self, method: str) -> Array:
-        """Mean costs (checkpoints,) of a method over its complete runs."""
+        """Mean cost of a method over its complete runs, at every checkpoint: (checkpoints,)."""
         return np.asarray(self._complete(method).mean(0))
 
     def error(self, method: str) -> Array:
-        """Standard errors (checkpoints,) of the method's mean costs."""
+        """Standard error of the method's mean cost, at every checkpoint: (checkpoints,)."""
         costs = self._complete(method)
         if len(costs) < 2:
             return np.full(costs.shape[1], np.nan)
@@ -73,7 +76,7 @@ class Comparison:
 
     @cached_property
     def ranks(self) -> dict[str, float]:
-        """Mean rank of each method at the last checkpoint, over the seeds that all methods have; 1 is best."""
+        """Mean rank of each method by its final cost, over the seeds that all methods have; 1 is best."""
         last = np.stack([costs[:, -1] for costs in self.costs.values()], axis=1)  # (seeds, methods)
         shared = last[np.isfinite(last).all(1)]
         if len(shared) == 0:
@@ -81,7 +84,10 @@ class Comparison:
         return dict(zip(self.costs, rankdata(shared, axis=1).mean(0).tolist(), strict=True))
 
     def difference(self, method: str, against: str, checkpoint: int = -1) -> Difference:
-        """The cost of `method` minus that of `against`, paired by seed, at a checkpoint; positive is worse."""
+        """The cost of `method` minus that of `against`, paired by seed, by default at the end; positive is worse.
+
+        `checkpoint` is an index of `evaluations`.
+        """
         return paired_difference(self._of(method)[:, checkpoint], self._of(against)[:, checkpoint])
 
     def evaluations_to_reach(self, method: str, cost: float) -> float:

@@ -200,7 +200,7 @@ def _left_open(executor: Executor) -> Iterator[Executor]:
 
 
 def _check(task: Task, run: Run | None, changed: Changed) -> None:
-    """Raise SettingError if a task cannot be run, or its recorded run cannot be continued with these settings."""
+    """Raise an error if a task cannot be run, or if its recorded run cannot be continued with these settings."""
     problem = load_problem(task.settings.problem)
     # raises an error if the method cannot be used on the problem
     contestant(task.method, problem, task.settings, task.evaluations)
@@ -226,7 +226,7 @@ def _check(task: Task, run: Run | None, changed: Changed) -> None:
 
 
 def _prepare(task: Task, known: dict[Key, Run], folder: Path, changed: Changed) -> None:
-    """Prepare the file of a run: remove it if it is stale, and unpack a run that is to be continued."""
+    """Prepare the file of a run: remove it if it has to be made again, or write it from a compressed file of runs."""
     path, run = folder / task.settings.file_name, known.get(task.settings.key)
     stale = run is not None and _is_stale(task, run, changed)
     if run is None or (not stale and (path.exists() or _is_made(task, run))):

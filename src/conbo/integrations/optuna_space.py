@@ -76,7 +76,7 @@ def params_of(point: Mapping[str, Value], distributions: Distributions) -> dict[
 
 
 def steps_of(distributions: Distributions, actions: Iterable[str]) -> list[tuple[int, float, float]]:
-    """The index, the lowest value and the step of every action that has steps."""
+    """The index, the lowest value and the step of every action that may only take values on steps."""
     steps: list[tuple[int, float, float]] = []
     for place, name in enumerate(actions):
         each = distributions[name]
@@ -141,7 +141,7 @@ def _step(distribution: BaseDistribution) -> float | None:
 
 
 def _around(distribution: BaseDistribution, value: Value) -> list[tuple[float, float]]:
-    """The nearest values on the steps, below and above this value, as pairs (distance in steps, value)."""
+    """The nearest allowed values below and above a value, as pairs (distance in steps, allowed value)."""
     assert isinstance(distribution, FloatDistribution | IntDistribution)
     assert isinstance(value, int | float)
     assert distribution.step is not None

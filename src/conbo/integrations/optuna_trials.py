@@ -33,7 +33,7 @@ def constraints_of(trials: Iterable[FrozenTrial]) -> dict[str, AtMost]:
 
 
 def trials_of(found: Sequence[FrozenTrial], space: Space, distributions: dict[str, BaseDistribution]) -> list[Trial]:
-    """Convert all trials of a study to conbo's. Infinite rewards are replaced by the lowest or highest finite one."""
+    """Convert all trials of an Optuna study to conbo's; infinite rewards become the lowest or highest finite one."""
     completed = [trial for trial in found if trial.state == TrialState.COMPLETE]
     values = [trial.value for trial in completed if trial.value is not None]
     finite = [value for value in values if abs(value) <= LARGEST_REWARD] or [0.0]

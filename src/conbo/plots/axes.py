@@ -40,7 +40,7 @@ class ParameterAxis:
         return isinstance(self.parameter, Categorical)
 
     def places(self, most: int) -> Array:
-        """At most `most` points of the unit interval to draw, in increasing order; for a category, one per choice."""
+        """At most `most` values of the parameter, as points of the unit interval; if categorical, all its choices."""
         if isinstance(self.parameter, Categorical):
             return self.parameter.levels()
         places = np.linspace(0.0, 1.0, most)

@@ -166,7 +166,7 @@ def _add_gain_by_state(
 def _area(
     axis: ParameterAxis, x: Array, y: Array, name: str, color: str, **hover: object
 ) -> list[go.Scatter] | list[go.Bar]:
-    """The traces of an area from zero up to the values y, or of bars if the parameter is categorical."""
+    """Plotly traces of an area from zero up to the values y, or of bars if the parameter is categorical."""
     if axis.is_category:
         return [go.Bar(x=x, y=y, name=name, width=0.5, marker={"color": color}, textposition="none", **hover)]
     return [band(x, np.zeros_like(y), y, "", color, showlegend=False), line(x, y, name, color, **hover)]

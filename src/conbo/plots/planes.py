@@ -51,7 +51,11 @@ class Plane:
 
 
 def plane_of(view: View, state: str | None, action: str | None, at: Point | None, most: int) -> Plane | None:
-    """The plane of one state and one action, or of two actions; None if there is only one parameter."""
+    """The plane of one state and one action, or without states of two actions; None for a single parameter.
+
+    It has at most `most` points along each numeric axis. The other states have the values in `at`, or are at the middle
+    of P[s].
+    """
     space, d_s = view.space, view.space.n_state_dims
     action = view.most_important("actions", action)
     place = d_s + space.action_names.index(action)

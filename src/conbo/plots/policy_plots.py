@@ -152,7 +152,10 @@ def predicted_reward(
 
 
 def along(view: View, name: str, at: Point | None, most: int = STATES) -> tuple[ParameterAxis, Tensor]:
-    """The axis of one state parameter, and states (m, d_s) along it; other state parameters are fixed, as `at` says."""
+    """The axis of one state parameter, and states (m, d_s) along it.
+
+    The other state parameters have the values in `at` or, if they are not there, those of the middle of P[s].
+    """
     axis = view.axis(name)
     places = axis.places(most)
     states = view.center(at).repeat(len(places), 1)
@@ -161,7 +164,7 @@ def along(view: View, name: str, at: Point | None, most: int = STATES) -> tuple[
 
 
 def _best_action(view: View, names: Sequence[str]) -> go.Figure:
-    """For a space without states, draw the recommended value of every action, and where drawn functions are highest."""
+    """For a space without states, draw the policy's action, and where functions from the posterior are highest."""
     state = view.center()[None]
     best, drawn = view.actions(state)[0], view.best_of_draws(state)
     figure = canvas(len(names), height=_height(names), vertical_spacing=0.5 / max(len(names), 2))
@@ -191,7 +194,7 @@ def _height(names: Sequence[str]) -> int:
 def _spread(
     axis: ParameterAxis, vertical: ParameterAxis, x: Array, drawn: Array, options: dict[str, bool]
 ) -> go.Scatter:
-    """The trace of the spread of the best actions `drawn` (states, draws) of functions drawn from the posterior."""
+    """Plotly trace of how much the best actions `drawn` (states, draws) of functions from the posterior vary."""
     # a dot for every choice, whose size shows how often the choice is the best
     if isinstance(vertical.parameter, Categorical):
         counts = np.stack([(drawn == choice).mean(1) for choice in range(vertical.parameter.n_levels)], 1)

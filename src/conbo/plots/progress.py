@@ -29,15 +29,15 @@ COLORS = {"completed": MODEL, "failed": FAILED, "running": WAITING}
 
 
 def policy_value(study: Studied) -> go.Figure:
-    """Draw the policy's expected reward over P[s], as the model estimates it from the first rewards alone.
+    """Draw how the policy's expected reward over P[s] changed as evaluations were added.
 
-    The value is estimated after a few numbers of evaluations, the checkpoints. The model is fitted to the rewards up to
-    the checkpoint, as if the study had ended there. Checkpoints with more than 300 rewards use the hyperparameters of
-    the whole study, and a BoTorch model has the last checkpoint only.
+    The policy is learned anew after some numbers of evaluations, the checkpoints, as if the study had ended there.
+    Checkpoints with more than 300 rewards use the hyperparameters of the whole study, and a BoTorch model has the last
+    checkpoint only.
 
-    The solid line joins these estimates, with a band of ± 1.96 standard deviations. The dashed line evaluates the same
-    policies with the model of all rewards. Both lines say more than the best observed reward, which means little if
-    rewards are noisy and depend on the state.
+    The solid line is the value of each policy by the model of that time, with a band of ± 1.96 standard deviations. The
+    dashed line is the value of the same policies by the model of all rewards. Both lines say more than the best
+    observed reward, which means little if rewards are noisy and depend on the state.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ def _value_after(view: View, n: int) -> tuple[float, float, float] | None:
 
 
 def earlier(belief: Belief, n: int, model: ModelLike) -> Belief | None:
-    """The belief after the first n rewards; None if the model cannot be conditioned on them."""
+    """The belief with only the first n rewards; None if the model cannot be conditioned on fewer rewards."""
     first = belief.observations.first(n)
     seen = standardized(first, belief.shift, belief.scale)
     with threads_for(n):
@@ -194,7 +194,10 @@ def _evaluators(trials: list[Trial]) -> list[str]:
 
 
 def _lanes(spans: list[tuple[float, float]]) -> list[int]:
-    """The lane of every span (begin, end) of time. Spans in one lane do not overlap, unless there are too few lanes."""
+    """Assign a lane of bars to every span (begin, end) of time, such that spans in one lane do not overlap.
+
+    With more than MOST_LANES spans at the same time, spans in the last lane overlap.
+    """
     free = [-np.inf]  # time at which each lane becomes free
     lanes = [0] * len(spans)
     for i in sorted(range(len(spans)), key=lambda i: spans[i]):

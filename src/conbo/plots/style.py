@@ -56,7 +56,7 @@ def canvas(rows: int = 1, columns: int = 1, *, height: int | None = None, **opti
 
 
 def line(x: ArrayLike, y: ArrayLike, name: str, color: str, **options: Any) -> go.Scatter:
-    """The trace of a line; `dash` and `width` are as in plotly."""
+    """Plotly trace of a line; `dash` and `width` are as in plotly."""
     style = {"color": color, "width": options.pop("width", 2.5), "dash": options.pop("dash", "solid")}
     return go.Scatter(x=np.asarray(x), y=np.asarray(y), name=name, mode="lines", line=style, **options)
 
@@ -64,7 +64,7 @@ def line(x: ArrayLike, y: ArrayLike, name: str, color: str, **options: Any) -> g
 def band(
     x: ArrayLike, low: ArrayLike, high: ArrayLike, name: str, color: str, opacity: float = 0.22, **options: Any
 ) -> go.Scatter:
-    """The trace of a filled area between two lines."""
+    """Plotly trace of a filled area between two lines."""
     x, low, high = np.asarray(x), np.asarray(low), np.asarray(high)
     return go.Scatter(
         x=np.concatenate([x, x[::-1]]),
@@ -80,7 +80,7 @@ def band(
 
 
 def dots(x: ArrayLike, y: ArrayLike, name: str, color: str, **options: Any) -> go.Scatter:
-    """The trace of points; `size` and `symbol` are as in plotly, and `low` and `high` are the ends of error bars."""
+    """Plotly trace of points; `size` and `symbol` are as in plotly, `low` and `high` are the ends of error bars."""
     x, y = np.asarray(x), np.asarray(y)
     marker = {"color": color, "size": options.pop("size", 7), "symbol": options.pop("symbol", "circle")}
     marker["line"] = {"color": "#ffffff", "width": options.pop("rim", 1)}
@@ -110,7 +110,7 @@ def crowd(n: int, opacity: float = 1.0) -> dict[str, Any]:
 def steps(
     axis: ParameterAxis, bins: ArrayLike, heights: ArrayLike, name: str, color: str, **options: Any
 ) -> go.Scatter:
-    """The trace of a histogram: heights (n,) over bins with edges (n + 1,) in the unit interval."""
+    """Plotly trace of a histogram: heights (n,) over bins with edges (n + 1,) in the unit interval."""
     edges, heights = axis.edges(np.asarray(bins)), np.asarray(heights)
     gap = 0.1 if axis.is_category else 0.0
     # every bin goes down to zero and up again, so that bars of categories are separate
@@ -130,7 +130,7 @@ def surface(
     ends: tuple[float, float] | None = None,
     **options: Any,
 ) -> go.Contour | go.Heatmap:
-    """The trace of values z (rows of y, columns of x) as bands of color, bright where values are good.
+    """Plotly trace of values z (rows of y, columns of x) as bands of color, bright where values are good.
 
     If a few bad values would take nearly all colors, the worst values share one color, unless the `ends` of the scale
     are given.
@@ -191,7 +191,7 @@ def _round_step(step: float, size: float) -> float:
 
 
 def _even_number(value: float, step: float) -> str:
-    """The text of a multiple of a round step, with as many decimals as the step needs."""
+    """Format the value of a tick with as many decimals as the step between ticks needs."""
     size = abs(value)
     if size >= 1e6 or step < 1e-4:
         return number(value, 3)

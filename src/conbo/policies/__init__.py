@@ -20,7 +20,7 @@ class StatePolicy(Protocol):
 
 
 class PolicyRecipe(Protocol):
-    """A recipe for a policy; implementations are frozen dataclasses of settings."""
+    """A recipe: the settings from which a policy is built; implementations are frozen dataclasses."""
 
     def build(self, belief: Belief, generator: torch.Generator) -> StatePolicy:
-        """Build the policy for one belief."""
+        """Build the policy from a belief (space, P[s], observations and fitted model)."""

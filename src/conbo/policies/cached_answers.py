@@ -22,7 +22,7 @@ class PolicyCache:
         self.wipe()
 
     def wipe(self) -> None:
-        """Forget all cached actions, and all states that were fully searched."""
+        """Forget all cached actions, and all local maxima that searches have found."""
         # Row of each state's action, and all actions. They are replaced together, so that a thread or an interrupt
         # never sees one without the other.
         self._answers: tuple[dict[bytes, int], Tensor] = {}, self._no_actions

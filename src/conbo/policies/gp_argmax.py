@@ -41,7 +41,7 @@ class GpArgmax:
             raise SettingError(f"`0 < similar <= 1` must hold, but got similar={self.similar}.")
 
     def build(self, belief: Belief, generator: torch.Generator) -> "ArgmaxPolicy":
-        """Build the policy for one belief: a function from states (m, d_s) to actions (m, d_x)."""
+        """Build the policy from a belief (data and model): a function from states (m, d_s) to actions (m, d_x)."""
         return ArgmaxPolicy(self, belief, action_candidates(belief, self.candidates, generator))
 
 

@@ -16,7 +16,7 @@ from conbo.models.columns import Columns, squared_distances
 
 @dataclass(frozen=True)
 class NearestNeighbors:
-    """A recipe for the action with the highest observed reward among the k observations with the nearest states."""
+    """A recipe for the policy that takes the best observed action among the k observations with the nearest states."""
 
     k: int = 10  # number of observations
 
@@ -25,7 +25,7 @@ class NearestNeighbors:
             raise SettingError(f"`k` must be at least 1, but got k={self.k}.")
 
     def build(self, belief: Belief, generator: torch.Generator) -> "NeighborPolicy":
-        """Build the policy from the observations of one belief: a function from states (m, d_s) to actions (m, d_x)."""
+        """Build the policy from the belief's observations: a function from states (m, d_s) to actions (m, d_x)."""
         columns, d_s = Columns(belief.space.state_categories), belief.n_state_dims
         points = belief.observations.points
         features = columns.features(points[:, :d_s])

@@ -23,9 +23,9 @@ ROUNDING = 1e-9  # by how much of a step the last value may exceed the upper bou
 
 @dataclass(frozen=True)
 class OnSteps:
-    """A recipe for the policy whose actions have values ``first + k * step``, k = 0, 1, ..., in the stepped columns.
+    """A recipe for the policy in which some columns of the action take only the values ``first + k * step``.
 
-    The search begins at the action that is best without regard to steps, rounded to valid values.  Then, in a few
+    The search begins at the action that is best without regard to steps, rounded to valid values. Then, in a few
     passes, it moves single columns by one step where that is better.
     """
 
@@ -39,7 +39,7 @@ class OnSteps:
             raise SettingError(f"`columns`, `first` and `step` must be of one length, but got {given}.")
 
     def build(self, belief: Belief, generator: torch.Generator) -> "SteppedPolicy":
-        """Build the policy for one belief: a function from states (m, d_s) to actions (m, d_x)."""
+        """Build the policy from a belief (data and model): a function from states (m, d_s) to actions (m, d_x)."""
         return SteppedPolicy(self, belief, GpArgmax().build(belief, generator))
 
 

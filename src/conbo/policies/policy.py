@@ -61,7 +61,7 @@ class Policy:
 
     @cached_property
     def belief(self) -> Belief:
-        """The belief that the policy was built from, in CPU memory."""
+        """The space, observations and fitted model that the policy was built from, in CPU memory."""
         return self._belief.to(torch.device("cpu"))
 
     @property

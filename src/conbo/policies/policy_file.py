@@ -57,7 +57,7 @@ RECIPES: dict[str, type[Any]] = {
 
 
 def to_record(belief: Belief, maximize: bool, recipe: PolicyRecipe | None) -> dict[str, Any]:
-    """Return the record of a policy, from which `from_record` restores the policy.
+    """Return a policy as a dict that JSON can hold, from which `from_record` restores it.
 
     Raises SettingError if the model or the recipe cannot be saved.
     """
@@ -278,7 +278,7 @@ def _product(record: Mapping[str, Any], space: Space, profile: Profile) -> Produ
 
 
 def _factors(record: Mapping[str, Any], space: Space, profile: Profile, coded: bool = False) -> tuple[Factor, Factor]:
-    """Restore the kernel's factors of states and of actions from its record.
+    """Restore the two factors of a product kernel, that of the states and that of the actions, from its record.
 
     With `coded`, the factor of states keeps categories as integer codes, because the kernel has tables of their
     covariances.

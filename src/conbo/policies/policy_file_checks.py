@@ -54,7 +54,7 @@ _MODEL = ("kernel", "constant", "noise")
 
 
 def sealed(content: Mapping[str, Any], feasible: Feasible | None = None) -> dict[str, Any]:
-    """Add the format, the version of conbo and a checksum to the content of a policy's record, and check the record."""
+    """Complete the record of a policy, a dict for JSON, by format, version of conbo and checksum, and check it."""
     record = {"format": FORMAT, "conbo": version("conbo"), **content}
     record |= {"checksum": checksum(record)}
     kernels = [member["kernel"] for member in content["members"]]
@@ -65,15 +65,16 @@ def sealed(content: Mapping[str, Any], feasible: Feasible | None = None) -> dict
 
 
 def members(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the records of all models in a checked record; records of earlier formats have one model."""
+    """Return the records of all models in the record of a policy; one of an earlier format has a single model."""
     listed: list[Mapping[str, Any]] | None = record.get("members")
     return [{"weight": 1.0, **{name: record[name] for name in _MODEL}}] if listed is None else listed
 
 
 def check(value: object, own_kernel: bool = False, feasible: Feasible | None = None) -> Space:
-    """Check a policy's record and return its space; raise RecordError, which names the field, if anything is wrong.
+    """Check the record of a policy, which was read from JSON, and return its space.
 
-    With `own_kernel`, the records of kernels are not checked here, but by the user's function that reads them.
+    Raises RecordError, which names the field, if anything is wrong. With `own_kernel`, the records of kernels are not
+    checked here, but by the user's function that reads them.
     """
     record = Fields.of(value)
     formats = (FORMAT, ONE_MODEL, FIRST_FORMAT)

@@ -46,7 +46,7 @@ class PolicyGradient:
             raise SettingError(f"`starts` must be at least 1, but got starts={self.starts}.")
 
     def build(self, belief: Belief, generator: torch.Generator) -> "QuadraticPolicy":
-        """Fit the policy to all observations of a belief."""
+        """Fit the policy to the belief's observations: a function from states (m, d_s) to actions (m, d_x)."""
         columns, d_s = Columns(belief.space.state_categories), belief.n_state_dims
         observations = belief.observations
         states, actions = columns.features(observations.points[:, :d_s]), observations.points[:, d_s:]
@@ -111,7 +111,7 @@ def first_guesses(features: Tensor, actions: Tensor, advantage: Tensor, n: int) 
 
 @dataclass(frozen=True)
 class QuadraticPolicy:
-    """A policy that takes the mean of the Gaussian policy, moved to the nearest valid action."""
+    """The policy of a policy gradient: a quadratic function of the state, moved to the nearest valid action."""
 
     belief: Belief
     columns: Columns  # of the states; turns categories into numbers

@@ -38,9 +38,9 @@ MOST_POINTS = 10_000  # number of points whose means are computed at once
 
 @dataclass(frozen=True)
 class ValueOfState:
-    """The values of a policy and of the best single action, in units of the reward, to be maximized.
+    """The values of a policy and of the best single action for all states, in units of the maximized reward.
 
-    Standard deviations are the model's uncertainty about these means, without the noise of single rewards.
+    Standard deviations are the model's uncertainty about these values, without the noise of single rewards.
     """
 
     policy: float  # value of the policy

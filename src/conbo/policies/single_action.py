@@ -20,14 +20,14 @@ class SingleAction:
     action: tuple[float, ...] | None = None  # in the unit cube; None: the best observed one of the reference state
 
     def build(self, belief: Belief, generator: torch.Generator) -> "ConstantPolicy":
-        """Build the policy for one belief: a function from states (m, d_s) to actions (m, d_x)."""
+        """Build the policy from a belief (data and model): a function from states (m, d_s) to actions (m, d_x)."""
         if self.action is not None:
             return ConstantPolicy(belief.observations.points.new_tensor(self.action))
         action, _ = best_observed(belief, reference_state(belief))
         return ConstantPolicy(action)
 
     def settled(self, belief: Belief) -> "SingleAction":
-        """Return a recipe whose action is fixed: the one that this recipe takes under a belief."""
+        """Return a recipe with a fixed action, the one that this recipe chooses from the belief's observations."""
         action = self.build(belief, torch.Generator()).action
         return SingleAction(tuple(action.tolist()))
 
@@ -56,7 +56,7 @@ def reference_state(belief: Belief) -> Tensor:
 
 
 def observed_in(belief: Belief, state: Tensor) -> Tensor:
-    """Return which of the n observations were made in this state (d_s,): (n,)."""
+    """Return whether each of the n observations was made in this state (d_s,), as booleans (n,)."""
     return ((belief.observations.points[:, : len(state)] - state).abs() < SAME).all(-1)
 
 

@@ -327,11 +327,11 @@ def ambulances(state_sd: float = 7.5) -> Problem:
 
 
 def _into_quadrant(mode: Floats) -> Floats:
-    """Mirror a mode (2,) into the south-west quadrant; by symmetry, the table needs only a quarter of the states."""
+    """Mirror a state (2,), the mode of the population density, into the only quadrant that the table needs."""
     return np.minimum(mode, CITY - mode)
 
 
 @cache
 def near_optimal_table() -> NearOptimalTable:
-    """Load the best known bases for a grid of modes in the south-west quadrant."""
+    """Load the best known bases for a grid of modes of the population density in the south-west quadrant."""
     return NearOptimalTable.load("ambulances.csv", state_dimensions=len(STATE_NAMES))

@@ -197,7 +197,7 @@ def _replicate_range(
 
 
 class _Inputs(NamedTuple):
-    """The inputs of the compiled loop for pairs of a state and an action. The variants differ only in these."""
+    """The inputs of the compiled loop for pairs of a state and an action; the problem's two variants differ here."""
 
     order_rates: Floats  # (pairs,), orders for all products per unit of time
     production_means: Floats  # (pairs, ITEMS), mean production times

@@ -68,7 +68,7 @@ class Kernel:
         return np.asarray(np.exp(features(states, actions) @ self.noise_weights))
 
     def collapse_chance(self, states: Numbers, actions: Array) -> Array:
-        """Return the probabilities (n,) that a training collapses."""
+        """Return the probabilities (n,) that a training collapses, so that the network only guesses."""
         return np.asarray(expit(features(states, actions) @ self.collapse_weights))
 
     def coefficients(self, states: Numbers, actions: Array, accuracies: Array) -> Array:
@@ -101,7 +101,7 @@ def features(states: Numbers, actions: Array) -> Array:
 
 @dataclass(frozen=True)
 class Surrogate:
-    """The table of n measured trainings, and the regression on it."""
+    """The surrogate of network trainings: a table of n measured ones, and the regression that was fitted to it."""
 
     kernel: Kernel
     states: Numbers  # (n,), data sets by number

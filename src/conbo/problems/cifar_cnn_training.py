@@ -144,7 +144,7 @@ def _accuracy(model: nn.Module, split: Split) -> float:
 
 @dataclass(frozen=True)
 class Training:
-    """The settings of a training that do not depend on the data set or the hyperparameters."""
+    """The settings that all trainings of a problem share."""
 
     epochs: int
     device: torch.device

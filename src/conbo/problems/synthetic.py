@@ -251,9 +251,10 @@ def _problem(
 
 
 def _distorted(reward: Reward, distortion: str, unit: float, worst_third: float) -> Reward | None:
-    """Return the function that computes distorted rewards, or None for "none".
+    """Return the reward function with a monotone distortion, or None if the distortion is "none".
 
-    `unit` scales the rewards before they are distorted, and a third of all rewards is below `worst_third`.
+    The distortions "exponential" and "cube" divide rewards by `unit`, and "clip" cuts them off at `worst_third`, below
+    which a third of all rewards lies.
     """
     if distortion not in _DISTORTIONS:
         rule = f"`distortion` must be one of {', '.join(map(repr, _DISTORTIONS))}"

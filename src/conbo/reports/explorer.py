@@ -25,7 +25,7 @@ TABLE_STATES = 1024  # number of states in the table of a policy
 
 
 def explorer_record(view: View) -> dict[str, Any]:
-    """The explorer's data as a plain record that JSON can hold."""
+    """The data of the report's interactive explorer of the policy, as a dict that JSON can hold."""
     space = view.space.to_dict()
     return {**space, "maximize": view.sign > 0, "start": view.center().tolist(), **_answers(view)}
 
@@ -58,7 +58,7 @@ def _model(view: View, record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A record with all its tensors packed as texts."""
+    """Replace all tensors in a nested dict by base64 texts."""
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list):

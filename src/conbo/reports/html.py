@@ -70,7 +70,7 @@ def report(study: Studied, path: str | Path, *, problem: Problem | None = None) 
 
 
 def page(view: View, problem: Problem | None = None, live: str = "") -> str:
-    """The HTML of the page. For a page of the dashboard, `live` is the study's name.
+    """The HTML page of a study's report. For a page of the service's dashboard, `live` is the study's name.
 
     A dashboard page loads scripts and styles from `/assets`; any other page contains them.
     """

@@ -153,7 +153,7 @@ class Live:
 
 
 def progress(study: ServedStudy) -> dict[str, Any]:
-    """Return the progress of a study as a record: counts of trials, and which workers evaluate which trials."""
+    """Return the progress of a study as a dict: counts of trials, and which workers evaluate which trials."""
     running = [trial for trial in study.trials() if trial.status == "running"]
     workers = {trial.worker for trial in running if not trial.is_enqueued}
     return {

@@ -19,7 +19,7 @@ class NewExecutor(Protocol):
     """The type of functions that make an executor."""
 
     def __call__(self, *, background: bool = False) -> Executor:
-        """Return an executor that runs one call at a time, at low priority if it is for the background."""
+        """Return an executor that runs one call at a time, with `background` at low priority."""
 
 
 class OneProcess(Executor):

@@ -30,7 +30,7 @@ MAX_STATES = 1000  # largest number of states in one request
 
 
 def suggest(storage: str, name: str, owner: str, n: int, state: Any, lease: float, total: int | None) -> list[Trial]:
-    """Suggest n trials and lease them to the owner; see `conbo.study.on_behalf.ask_for`."""
+    """Suggest n trials and lease them to a client, as `conbo.study.on_behalf.ask_for` explains."""
     return ask_for(_study(storage, name), owner, n, state, lease, total)
 
 

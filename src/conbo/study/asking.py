@@ -56,7 +56,10 @@ def ask(
 
 
 def renew(shared: SharedOptimizer, trial: Trial | int, owner: str | None, lease: float) -> None:
-    """Extend the lease of a trial to `lease` seconds from now; raise TrialError if the owner no longer has it."""
+    """Extend the lease of a trial to `lease` seconds from now.
+
+    Raises TrialError if the worker or client `owner` no longer has the trial.
+    """
     check_lease(lease)
     number = shared.up_to_date().find(trial).number
     if owner is None or not shared.records.renew(owner, [number], lease, turn=None):
@@ -75,8 +78,8 @@ def release(shared: SharedOptimizer, trial: Trial | int, owner: str | None) -> N
 def tell(shared: SharedOptimizer, trial: Trial | int, told: Outcomes, owner: str | None = None) -> bool:
     """Record the outcomes of a trial, and return whether they count as the result of the trial.
 
-    If the trial already has another result, that one stays. With an `owner` the new reward is then recorded as late;
-    without one, TrialError is raised.
+    If the trial already has another result, that one stays. The new reward is then stored in the trial's field `late`
+    if the worker or client that evaluated the trial is given as `owner`; otherwise TrialError is raised.
     """
     optimizer = shared.up_to_date()
     check_told(optimizer.cost, told.measured)
@@ -85,7 +88,7 @@ def tell(shared: SharedOptimizer, trial: Trial | int, told: Outcomes, owner: str
 
 
 def fail(shared: SharedOptimizer, trial: Trial | int, error: str, owner: str | None = None) -> bool:
-    """Record that a trial has failed, and return True; return False if the owner no longer has the trial."""
+    """Record that a trial has failed; return False if the worker or client `owner` no longer has the trial."""
     return shared.records.fail(shared.up_to_date().find(trial).number, error, owner)
 
 
@@ -114,7 +117,10 @@ def _wanted(optimizer: Optimizer, state: Point | None) -> list[Trial]:
 
 
 def _enqueued(shared: SharedOptimizer, most: int, state: Point | None, lease: float | None, owner: str) -> list[Trial]:
-    """Assign up to `most` enqueued trials to the owner, only those in `state` unless it is None, and return them."""
+    """Assign up to `most` enqueued trials to the worker or client `owner`, and return them.
+
+    Unless `state` is None, only trials in this state are assigned.
+    """
     waiting = [trial for trial in _wanted(shared.up_to_date(), state) if trial.is_enqueued]
     numbers = [trial.number for trial in waiting[:most]]
     taken = shared.records.take_enqueued(numbers, owner, lease) if numbers else []
@@ -122,7 +128,7 @@ def _enqueued(shared: SharedOptimizer, most: int, state: Point | None, lease: fl
 
 
 def _lapsed(shared: SharedOptimizer, most: int, state: Point | None, lease: float, owner: str) -> list[Trial]:
-    """Assign to the owner up to `most` trials whose leases have ended or whose workers are dead, and return them.
+    """Assign up to `most` trials of dead workers, or with ended leases, to the worker or client `owner`; return them.
 
     Unless `state` is None, only trials in this state are assigned.
     """

@@ -13,7 +13,7 @@ def wanted_trials(ends: Ends) -> float:
 
 
 def missing_trials(ends: Ends, optimizer: Optimizer) -> float:
-    """Number of trials that a run still has to suggest; 0 once all trials, with the running ones, cost the budget."""
+    """Number of trials that a run still has to suggest; 0 once all trials, running ones included, use up the budget."""
     if ends.budget is not None and sum(optimizer.total_cost()) >= ends.budget:
         return 0
     return max(0, wanted_trials(ends) - len(under_way(optimizer)))

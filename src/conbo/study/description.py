@@ -91,7 +91,7 @@ class Settings:
 
 
 def from_record(record: Mapping[str, Any], mine: Settings | None = None) -> Settings:
-    """The settings that a record describes.
+    """Restore settings from their record, the dict that `Settings.to_record` returned.
 
     Functions and other objects that a record cannot hold are taken from `mine`, the settings that the user has given.
     Raises RecordError, which names the field, if the record is damaged or a later version of conbo wrote it.

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Evaluating:
-    """The methods of a study that evaluate an objective."""
+    """The part of `Study` that evaluates an objective."""
 
     _shared: SharedOptimizer
     _runs: list[Run]
@@ -190,5 +190,5 @@ class Evaluating:
 
 
 def _shown_by(bar: Progress, progress: bool) -> AbstractContextManager[None]:
-    """A context in which lines of the log are printed above the progress bar, if a bar is shown."""
+    """Context in which lines of the log are printed above the progress bar, if a bar is shown."""
     return listening(bar.note) if progress else nullcontext()

@@ -17,7 +17,7 @@ _log = logging.getLogger("conbo")
 
 
 class Heartbeat:
-    """Context in which a thread keeps extending a worker's leases on its trials, and its turn to suggest."""
+    """Context in which a thread keeps extending a worker's leases on trials, and its turn (the right to add trials)."""
 
     def __init__(self, records: Records, worker: str, lease: float = TURN_SECONDS) -> None:
         self.worker, self.lease = worker, lease

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Learned:
-    """The methods of a study that return what it has learned from the rewards so far."""
+    """The part of `Study` that returns what was learned from the rewards so far."""
 
     _shared: SharedOptimizer
 

@@ -15,24 +15,26 @@ from conbo.trials import Outcomes, Trial
 def ask_for(
     study: Study, owner: str, n: int, state: Point | None, lease: float, total: int | None = None
 ) -> list[Trial]:
-    """Ask for n trials as `Study.ask` does; an owner that already has trials gets the same ones again.
+    """Ask for n trials on behalf of a client, as `Study.ask` does.
 
-    With a `total`, no trial is added once this many trials of the study are completed or running.
+    `owner` is a name for this request; if it already has trials, the same ones are returned again. With a `total`, no
+    trial is added once this many trials of the study are completed or running.
     """
     most = None if total is None else at_least(1, "evaluations", total)
     return ask(study._shared, at_least(1, "n", n), state, lease, owner, most)
 
 
 def tell_for(study: Study, owner: str | None, number: int, told: Outcomes) -> bool:
-    """Record a result as `Study.tell` does, and return whether it counts as the result of the trial.
+    """Record a result for a client, as `Study.tell` does; return whether it counts as the result of the trial.
 
-    If the trial already has another result, this one is recorded as late if there is an owner, and is an error if not.
+    If the trial already has another result, the new reward is stored in the trial's field `late`; without an `owner`,
+    TrialError is raised instead.
     """
     return tell(study._shared, number, told, owner)
 
 
 def fail_for(study: Study, owner: str | None, number: int, error: str) -> bool:
-    """Record a failure as `Study.fail` does, and return True; return False if the owner no longer has the trial."""
+    """Record a failure for a client, as `Study.fail` does; return False if the client no longer has the trial."""
     return fail(study._shared, number, error, owner)
 
 

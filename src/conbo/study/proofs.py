@@ -29,7 +29,7 @@ WRITE_EVERY = 1.0  # seconds between two writes of the results so far to the dat
 
 
 class Proofs:
-    """The methods of a study that measure how good its policy is, by evaluations that no model is fitted to."""
+    """The part of `Study` that measures how good the policy is, by evaluations that no model is fitted to."""
 
     _shared: SharedOptimizer
 

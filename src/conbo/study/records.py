@@ -183,7 +183,7 @@ class Records(LostWorkers):
     # Trials
 
     def add(self, trials: Sequence[Trial], worker: str, lease: float | None = None, owner: str | None = None) -> bool:
-        """Record new trials and end the worker's turn; return False if the turn has already passed to another worker.
+        """Record new trials and end the worker's turn; return False if the worker no longer had its turn.
 
         With a `lease` in seconds, trials without a reward are leased to the worker. Without one, they belong to it for
         good. With an `owner`, such as a client that asked through this worker, they belong to the owner instead, and

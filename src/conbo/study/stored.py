@@ -57,7 +57,7 @@ def stored_settings(storage: Storage, name: str) -> tuple[dict[str, Any], str]:
 
 
 def stored_records(storage: Storage, name: str) -> Records:
-    """The stored records of a study, without its model; raises StudyError if there is no such study."""
+    """Open the stored trials and settings of a study, without its model; raise StudyError if there is no such study."""
     database = _existing(storage)
     row = _open(database, name)
     return _records(database, row)

@@ -25,7 +25,7 @@ _OPTIONAL = (
 
 
 def settings_of(text: object) -> dict[str, Any]:
-    """The settings of a study from their JSON; settings under former names get the present names."""
+    """Read the settings of a study from JSON; settings that were renamed since get their present names."""
     if not isinstance(text, str):
         raise RecordError(f"`settings` must be a text, but got {type(text).__name__}.")
     settings = dict(Fields.of(parse_json(text), "settings").record)

@@ -183,7 +183,7 @@ class Study(TrialTables, Learned, Evaluating, Proofs):
         return html_of(self)
 
     def _optimizer(self, record: dict[str, Any]) -> Optimizer:
-        """An optimizer with the settings of a stored record."""
+        """Create an optimizer from the stored record of the settings, which become those of this study."""
         self._settings = s = from_record(record, self._settings)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", InfeasibleStatesWarning)  # the warning was given when the study was created

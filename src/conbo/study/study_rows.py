@@ -14,7 +14,7 @@ from conbo.trials import Trial
 
 
 class StudyRows:
-    """The row of a study and the rows of its trials; `origin` describes the study in error messages."""
+    """Reads and writes the row of a study and the rows of its trials; `origin` names the study in error messages."""
 
     def __init__(self, database: Database, study: int, origin: str) -> None:
         self._database, self._study, self.origin = database, study, origin

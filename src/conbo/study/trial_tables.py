@@ -21,7 +21,7 @@ MANY_RESULTS = 5000  # imports of more results are announced in the log, because
 
 
 class TrialTables:
-    """The methods of a study that list, import, export and enqueue trials; none of them fits a model."""
+    """The part of `Study` that lists, imports, exports and enqueues trials, without fitting a model."""
 
     _shared: SharedOptimizer
 
