@@ -126,7 +126,6 @@ def _in_words(error: Exception) -> str:
 
 
 def _say(line: str) -> None:
-    """Print a line of the log to standard error."""
     click.echo(line, err=True)
 
 

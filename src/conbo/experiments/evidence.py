@@ -7,9 +7,9 @@ level          costs are shown to differ from the other method's by less than a 
 near zero      the mean cost is at most ten times the best method's, or a millionth of the initial cost
 =============  =====================================================================================================
 
-The margin is a quarter of the other method's mean final cost.  For observed accuracies it is 0.001, which is the lead
-that the paper reports.  A statement that is neither shown nor refuted within its margin is undecided.  Checks of
-computing times are always undecided, because the recorded runs were made on busy machines.  Methods that were not run,
+The margin is a quarter of the other method's mean final cost. For observed accuracies it is 0.001, which is the lead
+that the paper reports. A statement that is neither shown nor refuted within its margin is undecided. Checks of
+computing times are always undecided, because the recorded runs were made on busy machines. Methods that were not run,
 or at fewer than eight seeds, are not checked.
 """
 

@@ -197,7 +197,6 @@ def _array(values: Any) -> NDArray[np.float64]:
 
 
 def _color(text: str) -> Any:
-    """Convert a color of plotly to one of matplotlib."""
     if not text.startswith("rgba("):
         return text
     red, green, blue, opacity = (float(part) for part in text[5:-1].split(","))

@@ -1,6 +1,6 @@
 """Warns if the best action does not depend on the state, because the fitted model is a sum g(s) + h(x).
 
-In such a model, the state shifts the rewards of all actions equally, so every state has the same best action.  The
+In such a model, the state shifts the rewards of all actions equally, so every state has the same best action. The
 ConBO paper warns of this case.
 """
 

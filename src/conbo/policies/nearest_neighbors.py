@@ -1,6 +1,6 @@
 """The policy of k nearest neighbors: the best observed action among the observations with the nearest states.
 
-It is the simplest baseline of the ConBO paper, and uses no model.  Distances are Euclidean in the unit cube, with a
+It is the simplest baseline of the ConBO paper, and uses no model. Distances are Euclidean in the unit cube, with a
 distance of one between two categories.
 """
 

@@ -73,7 +73,7 @@ class SteppedPolicy:
         """Return scores (m,) of actions (m, d_x) in states (m, d_s): expected rewards if constraints are satisfied.
 
         If the action does not satisfy the learned constraints with the required confidence, its score is far below all
-        rewards.  If it violates a known limit, its score is lower still.
+        rewards. If it violates a known limit, its score is lower still.
         """
         belief, points = self._belief, torch.cat([states, actions], -1)
         scores = belief.posterior.mean(points)

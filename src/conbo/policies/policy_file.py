@@ -1,7 +1,7 @@
 """Converts a policy to a record of plain values, which JSON can hold, and back.
 
 The record holds the space, the observations, and the hyperparameters of the models, from which the posterior is
-computed again.  If the policy does not take the model's best actions, the record also holds the settings of the
+computed again. If the policy does not take the model's best actions, the record also holds the settings of the
 policy's recipe. `policy_file_checks.py` checks a record that is read.
 """
 
@@ -95,7 +95,7 @@ def from_record(
     """Restore a policy: return its belief, whether rewards are maximized, and its recipe.
 
     `kernel` reads the record of a user's own kernel, and `feasible` is the function that the space's record names.
-    P[s] is not saved; in the restored belief, it is uniform.  Raises RecordError, which names the field, if the record
+    P[s] is not saved; in the restored belief, it is uniform. Raises RecordError, which names the field, if the record
     is damaged.
     """
     space = check(record, kernel is not None, feasible)

@@ -13,8 +13,8 @@ yⁱ - V     ``advantage``        how much better an observation was than others
 0.2        ``spread``           standard deviation of the policy, and the bandwidth
 =========  ===================  ==========================================================================
 
-States and actions are in the unit cube, and rewards are standardized.  Categories of a state are encoded one-hot.  No
-Gaussian process is used.  Reference: Williams (1992), in the form of the ConBO paper's supplement.
+States and actions are in the unit cube, and rewards are standardized. Categories of a state are encoded one-hot. No
+Gaussian process is used. Reference: Williams (1992), in the form of the ConBO paper's supplement.
 """
 
 from dataclasses import dataclass
@@ -94,7 +94,7 @@ def baseline(states: Tensor, rewards: Tensor, bandwidth: float) -> Tensor:
 def first_guesses(features: Tensor, actions: Tensor, advantage: Tensor, n: int) -> list[Tensor]:
     """Return n starting values of the coefficients (f, d_x).
 
-    The first comes from a regression of the actions on the features, weighted by positive advantages.  The others are
+    The first comes from a regression of the actions on the features, weighted by positive advantages. The others are
     constant policies, which take the action of one of the observations with the highest advantages.
     """
     weights = advantage.clamp_min(0) + RIDGE

@@ -11,7 +11,7 @@ policy value       E[μ(s, π(s))]
 value of state     E[μ(s, π(s))] − E[μ(s, x₀)]: what is lost if the state is not known
 =================  ======================================================================================
 
-Rewards are maximized here; those to be minimized are negated.  If known limits forbid some actions, x₀ is feasible in
+Rewards are maximized here; those to be minimized are negated. If known limits forbid some actions, x₀ is feasible in
 all states; if there is no such action, each state takes the feasible action nearest to x₀.  Learned constraints are
 satisfied with the required confidence in as many states as possible.
 """

@@ -184,7 +184,7 @@ def _simulate_range(
 def _in_order(bases: ArrayLike) -> Floats:
     """Return the bases as an array (pairs, AMBULANCES, 2), sorted from west to east within each pair.
 
-    A pair is a mode with its bases.  Unsorted, their order would matter, because the first of two equally near
+    A pair is a mode with its bases. Unsorted, their order would matter, because the first of two equally near
     ambulances is sent, and ties are common with Manhattan distances.
     """
     rows = np.array(bases, dtype=np.float64).reshape(-1, AMBULANCES, 2)

@@ -1,6 +1,6 @@
 """The assemble-to-order problem with a constraint: the mean number of units in stock must be at most 12.
 
-The constraint is learned: every evaluation measures the stock.  Without it, the best known base-stock levels keep 12 to
+The constraint is learned: every evaluation measures the stock. Without it, the best known base-stock levels keep 12 to
 17 units in stock on average; the stock is largest at medium demand.
 """
 

@@ -248,7 +248,7 @@ def _simulate(
 ) -> tuple[Floats, Floats, Floats]:
     """Simulate all pairs of a demand and base-stock levels; return rewards, mean stocks and a log.
 
-    Rewards and mean stocks are (pairs, replications), and the log is (orders, LOG_COLUMNS).  All replications write to
+    Rewards and mean stocks are (pairs, replications), and the log is (orders, LOG_COLUMNS). All replications write to
     the same log, so it is meaningful only if a single one is simulated.
     """
     inputs = _inputs(demands, levels, demand_enters)

@@ -87,7 +87,7 @@ def _initial_statistics(weights: Tensors) -> Tensors:
 def logits(weights: Tensors, statistics: Tensors, patches: Tensor, dropout: Tensor, training: bool) -> Tensor:
     """Return the logits (networks, images, 2) of both classes, for patches (networks, images, pixels, PATCH).
 
-    `dropout` (networks, 3) are the dropout rates.  In training, the running `statistics` are updated.
+    `dropout` (networks, 3) are the dropout rates. In training, the running `statistics` are updated.
     """
     x = _convolution(1, weights, statistics, patches, training)
     x = _patches(_drop(x, dropout[:, 0], training))
@@ -137,7 +137,7 @@ def total_loss(weights: Tensors, statistics: Tensors, patches: Tensor, labels: T
 def adam_step(weights: list[Tensor], gradients: list[Tensor], moments: list[list[Tensor]], rates: Tensors) -> None:
     """Take one step of Adam in place.
 
-    `moments` are the first and second moments of all weights.  `rates` are the learning rates, betas and powers of the
+    `moments` are the first and second moments of all weights. `rates` are the learning rates, betas and powers of the
     betas of each network.
     """
     for order in ("1", "2"):

@@ -74,8 +74,8 @@ class Kernel:
     def coefficients(self, states: Numbers, actions: Array, accuracies: Array) -> Array:
         """Return the coefficients (n,) of the table's rows in predicted logits.
 
-        A predicted logit is the mean plus the sum of coefficients times covariances with the rows.  The n rows are
-        given by states, actions and accuracies.  The coefficient of a collapsed training is zero.
+        A predicted logit is the mean plus the sum of coefficients times covariances with the rows. The n rows are
+        given by states, actions and accuracies. The coefficient of a collapsed training is zero.
         """
         kept = accuracies > COLLAPSED
         states, actions = states[kept], actions[kept]

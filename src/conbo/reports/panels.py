@@ -227,7 +227,7 @@ def _states(view: View) -> list[tuple[str, str | None]]:
 
 
 def _along(view: View, plot: Callable[[View, str | None], go.Figure]) -> tuple[Group, ...]:
-    """A group with one figure for each of the most important state parameters, drawn by `plot`."""
+    """For each of the most important state parameters, a group with one figure, which `plot` draws."""
     return tuple(Group(name, (plot(view, state),)) for name, state in _states(view))
 
 

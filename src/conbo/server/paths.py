@@ -20,11 +20,9 @@ class _StudyName(Convertor[str]):
     regex = "[^/]+"
 
     def convert(self, value: str) -> str:
-        """Return the name that a segment of a path encodes."""
         return unquote(value)
 
     def to_string(self, value: str) -> str:
-        """Return the segment of a path that encodes a name."""
         return quote(value, safe="")
 
 

@@ -190,8 +190,6 @@ class Processes:
 
 
 class _Process:
-    """A pool of one process."""
-
     def __init__(self, objective: bytes) -> None:
         from loky import ProcessPoolExecutor  # type: ignore[import-untyped]  # slow to import
 
@@ -200,7 +198,6 @@ class _Process:
             self.ready: Future[Any] = self.pool.submit(load, objective)
 
     def kill(self) -> None:
-        """End the process, whatever it is doing."""
         self.pool.shutdown(wait=True, kill_workers=True)
 
 
