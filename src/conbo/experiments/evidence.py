@@ -151,7 +151,8 @@ class Evidence:
 def checked(rule: Rule, what: str, costs: Array, others: Array, margin: float | None = None) -> list[Check]:
     """Check paired costs of two methods by a rule; return a list of one check, or an empty one if pairs are too few.
 
-    `what` names the comparison in the text of the check. By default, the margin is a quarter of the mean of `others`.
+    `costs` and `others` (seeds,) are those of the two methods. `what` names the comparison in the text of the check. By
+    default, the margin is a quarter of the mean of `others`.
     """
     differences, gap = paired(costs, others), paired_difference(costs, others)
     if gap.pairs < LEAST_SEEDS:
@@ -183,7 +184,7 @@ def _with_control(check: Check, serial: Comparison, method: str) -> Check:
 
 
 def _shared(comparison: Comparison, other: Comparison, method: str) -> tuple[Array, Array]:
-    """The final costs of a method in two comparisons, for the seeds that both have, in the same order."""
+    """The final costs (seeds,) of a method in each of two comparisons, for the seeds that both have."""
     shared = sorted(set(comparison.seeds) & set(other.seeds))
     mine, others = (c.costs[method][[list(c.seeds).index(s) for s in shared], -1] for c in (comparison, other))
     return mine, others

@@ -141,7 +141,10 @@ def state_grid(problem: Problem, k: int) -> Array:
 
 
 def can_interpolate(space: Space, grid: Array) -> bool:
-    """Whether actions can be interpolated: nothing is categorical, and each side of the grid has two or more states."""
+    """Whether actions can be interpolated between the states of a grid (k, d_s).
+
+    Nothing may be categorical, and each side of the grid needs two or more states.
+    """
     numeric = not any(space.state_categories) and not any(space.action_categories)
     return numeric and all(len(np.unique(column)) > 1 for column in grid.T)
 

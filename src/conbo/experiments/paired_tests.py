@@ -70,7 +70,7 @@ class WithinMargin:
 
 
 def paired_difference(costs: Array, others: Array) -> Difference:
-    """The statistics of costs - others over the seeds that both methods have; NaN marks a missing run."""
+    """Statistics of costs - others, both (seeds,), over the seeds that both methods have; NaN marks a missing run."""
     differences = paired(costs, others)
     if len(differences) == 0:
         return Difference(math.nan, math.nan, math.nan, math.nan, 0)
@@ -82,13 +82,13 @@ def paired_difference(costs: Array, others: Array) -> Difference:
 
 
 def paired(costs: Array, others: Array) -> Array:
-    """The differences costs - others over the seeds that both methods have; NaN marks a missing run."""
+    """The differences (n,) costs - others over the n seeds that both methods have; NaN marks a missing run."""
     differences = np.asarray(costs - others)
     return np.asarray(differences[np.isfinite(differences)])
 
 
 def sign_flip_p(differences: Array) -> float:
-    """The p-value of the sign-flip test, which gives the differences all possible signs.
+    """The p-value of the two-sided sign-flip test of paired differences (n,).
 
     It is the share of combinations of signs for which the sum of the differences is at least as far from zero as with
     the observed signs. All combinations are tried if there are few pairs; otherwise the observed one and random ones.
@@ -104,7 +104,7 @@ def sign_flip_p(differences: Array) -> float:
 
 
 def not_worse(differences: Array, margin: float) -> WithinMargin:
-    """Test by a one-sided t-test whether the mean difference is below a margin."""
+    """Test by a one-sided t-test whether the mean of paired differences (n,) is below a margin."""
     n = len(differences)
     error = _standard_error(differences)
     reach = float(t.ppf(1 - SIGNIFICANT, n - 1)) * error
@@ -113,7 +113,7 @@ def not_worse(differences: Array, margin: float) -> WithinMargin:
 
 
 def equal(differences: Array, margin: float) -> WithinMargin:
-    """Test by two one-sided t-tests whether the absolute mean difference is below a margin."""
+    """Test by two one-sided t-tests whether the absolute mean of paired differences (n,) is below a margin."""
     above, below = not_worse(differences, margin), not_worse(-differences, margin)
     power = max(0.0, 2 * above.power - 1)
     return WithinMargin(above.holds and below.holds, above.refuted or below.refuted, margin, power)

@@ -118,7 +118,8 @@ class Comparison:
 def last_crossing(evaluations: Array, means: Array, cost: float) -> float:
     """Number of evaluations after which a curve of mean costs stays at or below a cost; NaN if it ends above the cost.
 
-    Between checkpoints the curve is interpolated linearly.
+    The curve has the mean costs `means` after these numbers of `evaluations`, both (checkpoints,), and is interpolated
+    linearly.
     """
     above = np.flatnonzero(~(means <= cost))
     if not above.size:

@@ -239,7 +239,7 @@ class ConditionalKnowledgeGradient(AcquisitionFunction):
 
 
 def _drawn(states: Tensor | Distribution, n: int) -> Tensor:
-    """The given states, or n states drawn from the distribution with a fixed seed."""
+    """The given states (m, d_s), or n states (n, d_s) drawn from the distribution with a fixed seed."""
     if not isinstance(states, Distribution):
         return states.detach().to(torch.float64)
     with torch.random.fork_rng(devices=[]):

@@ -40,27 +40,27 @@ class ParameterAxis:
         return isinstance(self.parameter, Categorical)
 
     def places(self, most: int) -> Array:
-        """At most `most` values of the parameter, as points of the unit interval; if categorical, all its choices."""
+        """At most `most` values (n,) of the parameter, in the unit interval; all its choices if it is categorical."""
         if isinstance(self.parameter, Categorical):
             return self.parameter.levels()
         places = np.linspace(0.0, 1.0, most)
         return np.unique(self.parameter.snap(places)) if isinstance(self.parameter, Integer) else places
 
     def positions(self, places: Array) -> Array:
-        """Convert points of the unit interval to positions on the axis."""
+        """Convert points (n,) of the unit interval to positions (n,) on the axis."""
         if isinstance(self.parameter, Categorical):
             return np.clip(np.floor(places * self.parameter.n_levels), 0, self.parameter.n_levels - 1)
         return np.array(self.parameter.decode(places), dtype=np.float64)
 
     def bins(self, most: int) -> Array:
-        """Edges of bins in the unit interval: one bin for each value if values are few, else `most` equal bins."""
+        """Edges (n + 1,) of n bins in the unit interval: a bin for each value if values are few, else `most` bins."""
         if isinstance(self.parameter, Real) or (isinstance(self.parameter, Integer) and self.parameter.n_levels > most):
             return np.linspace(0.0, 1.0, most + 1)
         lower, upper = self.parameter.cell(self.parameter.levels())
         return np.append(lower, upper[-1])
 
     def edges(self, bins: Array) -> Array:
-        """Convert the edges of bins in the unit interval to positions on the axis."""
+        """Convert the edges (n + 1,) of bins in the unit interval to positions on the axis."""
         if isinstance(self.parameter, Categorical):
             return bins * self.parameter.n_levels - 0.5
         return self.parameter.scale.from_unit(bins)

@@ -30,12 +30,12 @@ class Plane:
 
     @property
     def x(self) -> Array:
-        """Positions of the grid's columns on the horizontal axis."""
+        """Positions (columns,) of the grid's columns on the horizontal axis."""
         return self.horizontal.positions(self.points[0, :, self.columns[0]].numpy())
 
     @property
     def y(self) -> Array:
-        """Positions of the grid's rows on the vertical axis."""
+        """Positions (rows,) of the grid's rows on the vertical axis."""
         return self.vertical.positions(self.points[:, 0, self.columns[1]].numpy())
 
     @property

@@ -80,7 +80,7 @@ def _toward(start: float, target: float, distance: float) -> float:
 
 @compiled
 def _on_the_way_home(scene: Floats, base: Floats, driven: float) -> tuple[float, float]:
-    """Return the position of an ambulance that has driven this many km from its last scene toward its base.
+    """Return the position of an ambulance that has driven this many km from its last scene (2,) to its base (2,).
 
     It drives north or south first.
     """

@@ -57,7 +57,7 @@ def _patches(images: Tensor) -> Tensor:
 
 
 def initial_weights(networks: int, device: torch.device, dtype: torch.dtype | None = None) -> Tensors:
-    """Draw initial weights as PyTorch's layers do: uniform between ±1 / √(number of inputs)."""
+    """Draw initial weights by layer, each (networks, ...), as PyTorch does: uniform between ±1 / √(inputs)."""
     inputs_1, inputs_2 = KERNEL**2 * 3, KERNEL**2 * FILTERS[0]
     flat = FILTERS[1] * (32 // 4) ** 2
 
@@ -79,7 +79,7 @@ def initial_weights(networks: int, device: torch.device, dtype: torch.dtype | No
 
 
 def _initial_statistics(weights: Tensors) -> Tensors:
-    """Return the initial running means (zeros) and variances (ones) of batch normalization."""
+    """Return the initial running means (zeros) and variances (ones) of batch normalization: (networks, filters)."""
     means = {f"mean_{layer}": torch.zeros_like(weights[f"shift_{layer}"]) for layer in (1, 2)}
     return means | {f"variance_{layer}": torch.ones_like(weights[f"gain_{layer}"]) for layer in (1, 2)}
 
@@ -129,16 +129,19 @@ def _drop(x: Tensor, rates: Tensor, training: bool) -> Tensor:
 
 
 def total_loss(weights: Tensors, statistics: Tensors, patches: Tensor, labels: Tensor, dropout: Tensor) -> Tensor:
-    """Return the sum of the networks' mean cross-entropies; each network's gradient is that of its own loss."""
+    """Return the sum of the networks' mean cross-entropies; each network's gradient is that of its own loss.
+
+    Patches are (networks, images, pixels, PATCH), labels (networks, images), and dropout rates (networks, 3).
+    """
     log_likelihood = logits(weights, statistics, patches, dropout, training=True).log_softmax(-1)
     return -log_likelihood.gather(-1, labels.unsqueeze(-1)).mean(dim=(1, 2)).sum()
 
 
 def adam_step(weights: list[Tensor], gradients: list[Tensor], moments: list[list[Tensor]], rates: Tensors) -> None:
-    """Take one step of Adam in place.
+    """Take one step of Adam in place, for all networks.
 
-    `moments` are the first and second moments of all weights. `rates` are the learning rates, betas and powers of the
-    betas of each network.
+    Weights and gradients are (networks, ...), and so are `moments`, the first and second moments of all weights.
+    `rates` are learning rates, betas and powers of the betas, each (networks,).
     """
     for order in ("1", "2"):
         rates[f"power_{order}"].mul_(rates[f"beta_{order}"])

@@ -35,12 +35,12 @@ class NearOptimalTable:
         return NearOptimalTable(states, actions, reward_columns[:, 0])
 
     def action(self, state: Floats) -> Floats:
-        """Return the near-optimal action (action dimensions,) of the grid state nearest to the given state."""
+        """Return the near-optimal action (d_x,) of the grid state nearest to the given state (d_s,)."""
         distance = np.linalg.norm(self.states - state, axis=1)
         return np.asarray(self.actions[distance.argmin()], dtype=np.float64)
 
     def reward(self, state: Floats) -> float:
-        """Return the best known mean reward in a state, interpolated between grid states by cubic splines."""
+        """Return the best known mean reward in a state (d_s,), interpolated between grid states by cubic splines."""
         return float(self._spline(state)[0])
 
     @cached_property

@@ -219,7 +219,7 @@ def violation(problem: Problem, policy: Policy, n_states: int = 256, seed: int =
 
 
 def scoring_states(problem: Problem, n_states: int, seed: int) -> tuple[list[dict[str, Value]], Array]:
-    """Return states and weights for averages over P[s]: all states if there are few, otherwise quasi-random ones."""
+    """Return m states and weights (m,) for averages over P[s]: all states if there are few, else quasi-random ones."""
     if n_states < 1:
         raise SettingError(f"`n_states >= 1` must hold, but got n_states={n_states}.")
     distribution = bind(problem.state_distribution, problem.space)

@@ -60,6 +60,6 @@ def in_threads(simulate_range: Callable[[int, int], None], runs: int) -> None:
 
 
 def mean_of(rewards: Floats) -> MeanReward:
-    """Return the mean of replications and its standard error, which is infinite for a single replication."""
+    """Return the mean of the rewards (n,) of n replications, and its standard error, which is infinite if n is 1."""
     error = float(rewards.std(ddof=1)) / math.sqrt(rewards.size) if rewards.size > 1 else math.inf
     return MeanReward(mean=float(rewards.mean()), standard_error=error)

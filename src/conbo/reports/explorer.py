@@ -67,7 +67,7 @@ def _plain(value: Any) -> Any:
 
 
 def _pool(view: View) -> Tensor:
-    """The pool of starting actions: the candidates of the policy's own searches, and its actions in some states."""
+    """Actions (k, d_x) from which searches start: the candidates of the policy, and its actions in some states."""
     candidates = action_candidates(view.belief, GpArgmax().candidates, torch.Generator().manual_seed(0))
     states = view.typical_states[0]
     chosen = states[:: -(-len(states) // POLICY_STATES)]
