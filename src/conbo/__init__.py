@@ -64,7 +64,7 @@ _HOME = {
     "study_names": "study",
 }
 _MODULES = ("errors", "integrations", "plots", "problems")
-_PLOTTING = ("jinja2", "matplotlib", "plotly")  # the extra `plots`
+_PLOTTING = ("jinja2", "matplotlib", "plotly")  # packages that the extra `plots` installs
 
 __all__ = [
     "AtLeast",

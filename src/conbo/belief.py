@@ -36,40 +36,43 @@ ModelLike: TypeAlias = Model | ModelFactory
 
 @dataclass(frozen=True)
 class Belief:
-    """The space, P[s], the observations and the fitted model. Points are in the unit cube, states first."""
+    """All that is known at present: the space, P[s], the observations and the fitted model.
+
+    Points are rows (d,) of the unit cube, with the d_s columns of the state before the d_x columns of the action.
+    """
 
     space: Space
     states: StateDistribution  # P[s]
     observations: Observations  # with rewards in the user's units, negated if they are minimized
-    posterior: Posterior  # of standardized rewards, (reward - shift) / scale
-    shift: float
-    scale: float
+    posterior: Posterior  # fitted to standardized rewards, (reward - shift) / scale
+    shift: float  # subtracted from rewards to standardize them
+    scale: float  # divides rewards to standardize them
     cost: CostModel | None = None  # None if evaluations have no costs
     # learned constraints on outcomes and on failures; None if there are none
     constraints: LearnedConstraints | None = None
-    # returns `posterior`, averaged over its hyperparameters; None if that is not done
+    # returns the posterior averaged over hyperparameters; None if `posterior` is used for predictions too
     average: Callable[[], Posterior] | None = field(default=None, repr=False, compare=False)
 
     @property
     def n_state_dims(self) -> int:
-        """Number of state columns, which come first in a point."""
+        """Number d_s of columns of a state in the unit cube."""
         return self.space.n_state_dims
 
     @cached_property
     def predictive(self) -> Posterior:
-        """The posterior for predictions: `posterior`, averaged over its hyperparameters unless there are many rewards.
+        """The posterior for predictions, which is averaged over hyperparameters unless there are many rewards.
 
-        Searches for suggestions and for the policy's actions use `posterior`, which is several times faster.
+        Searches for suggestions and for the policy's actions use `posterior` instead, which is several times faster.
         """
         return self.posterior if self.average is None else moved(self.average(), self.device)
 
     @cached_property
     def device(self) -> torch.device:
-        """The device that holds the tensors."""
+        """The torch device that holds the tensors."""
         return self.observations.points.device
 
     def to(self, device: torch.device) -> "Belief":
-        """Return the same belief on another device."""
+        """Return the same belief with its tensors on another torch device."""
         if device == self.device:
             return self
         observations = self.observations.to(device)
@@ -77,29 +80,32 @@ class Belief:
         return replace(self, observations=observations, posterior=posterior, constraints=constraints)
 
     def snap(self, points: Tensor) -> Tensor:
-        """Round points (..., d) to valid values, and move their actions to feasible ones if their states have any."""
+        """Return the nearest valid points (..., d): integers and categories are rounded, and known limits are kept.
+
+        In a state without any feasible action, actions are only rounded.
+        """
         return snap(self.space, points)
 
     def snap_actions(self, actions: Tensor, states: Tensor | None = None) -> Tensor:
-        """Round actions (..., d_x) to valid values; with states (..., d_s), also move them to feasible actions."""
+        """Round integers and categories of actions (..., d_x); with states (..., d_s), also keep the known limits."""
         return snap_actions(self.space, actions, states)
 
     def feasible_actions(self, states: Tensor, actions: Tensor) -> Tensor:
-        """Return feasible actions (m, d_x) near the given ones in states (m, d_s), for policies that ignore limits."""
+        """Move actions (m, d_x) in states (m, d_s) to feasible ones nearby, for policies that ignore known limits."""
         return actions if self.space.feasible_set is None else self.snap_actions(actions, states)
 
     def contains(self, points: Tensor) -> Tensor:
-        """Return which points (..., d) satisfy the known limits of the space."""
+        """Return whether points (..., d) satisfy the known limits of the space: a boolean tensor (...)."""
         return contains(self.space, points)
 
     def spread(self, points: Tensor) -> Tensor:
-        """Move the actions of points (n, d) into the feasible sets of their states, and keep them evenly spread."""
+        """Make points (n, d) feasible by changing their actions, so that evenly spread points stay evenly spread."""
         return spread(self.space, points)
 
     def spread_actions(self, actions: Tensor) -> Tensor:
-        """Return valid actions (p, d_x) that are about as evenly spread as the given ones.
+        """Make actions (p, d_x) valid, so that evenly spread actions stay about evenly spread.
 
-        If the space has known limits, each of the returned actions is feasible in some state drawn from P[s].
+        If the space has known limits, each returned action is feasible in one state that follows P[s].
         """
         if self.space.feasible_set is None:
             return self.snap_actions(actions)
@@ -108,11 +114,11 @@ class Belief:
         return self.spread(torch.cat([states.to(actions), actions], -1))[:, d_s:]
 
     def action_limits(self, states: Tensor) -> RowLimits | None:
-        """Return the linear limits for r local searches over actions, one in each state (r, d_s); None without any."""
+        """Return the linear limits on actions in states (r, d_s), for local searches; None without limits."""
         return action_limits(self.space, states)
 
     def point_limits(self, lower: Tensor, upper: Tensor) -> RowLimits | None:
-        """Return the linear limits for local searches over whole points; None without limits.
+        """Return the linear limits for local searches over states and actions together; None without limits.
 
         Columns whose bounds `lower` and `upper` (d,) are equal stay fixed.
         """
@@ -121,7 +127,7 @@ class Belief:
         return RowLimits(self.space.feasible_set.limits, movable=(upper > lower).cpu().numpy())
 
     def search(self, actions: Tensor) -> BestSearch:
-        """Return a search for the best actions of states, subject to learned constraints if there are any.
+        """Return an object that finds the best actions of given states, subject to learned constraints if any.
 
         Its local searches start from a pool of actions (p, d_x).
         """
@@ -131,17 +137,17 @@ class Belief:
         return ConstrainedSearch(self.posterior, self.space, self.constraints, search)
 
     def of_most_probable(self, share: float) -> "Belief":
-        """Return the same belief with fewer models: the most probable ones, whose weights add up to at least `share`.
+        """Return the same belief with only the most probable models of an average.
 
-        With 0, only the most probable model remains.
+        They are as few as have at least the total weight `share`; with 0, only the most probable model remains.
         """
         posterior = self.posterior
         return replace(self, posterior=posterior.most_probable(share)) if isinstance(posterior, Averages) else self
 
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
-        """Return which states (m, d_s) correlate by at least `least` with one of the known states (k, d_s).
+        """Return which states (m, d_s) are similar to one of the known states (k, d_s): correlated by at least `least`.
 
-        The best action of that known state is a good start for the search in the other state.
+        The best action of the known state is then a good start for the search in the other state.
         """
         alike = self.posterior.resemble(states, known, least)
         return alike if self.constraints is None else alike & self.constraints.resemble(states, known, least)
@@ -151,10 +157,9 @@ class Belief:
         return None if self.constraints is None else self.constraints.probability(points)
 
     def best_mean(self, points: Tensor) -> float:
-        """Return the highest posterior mean among the points (n, d) that satisfy all learned constraints.
+        """Return the highest posterior mean of those points (n, d) that confidently satisfy the learned constraints.
 
-        They must do so with the required confidence.  If no point does, return the lowest mean, because any point that
-        satisfies the constraints would be an improvement.
+        If there is none, return the lowest mean, because any point that satisfies the constraints is an improvement.
         """
         mean = self.posterior.mean(points)
         if self.constraints is None:
@@ -163,7 +168,10 @@ class Belief:
         return float(torch.where(sure, mean, mean.amin()).amax())
 
     def draw_paths(self, n: int, generator: torch.Generator, features: int = 1024) -> Paths:
-        """Draw n functions from the posterior; raise SettingError if the model cannot draw functions."""
+        """Draw n functions from the posterior, by `features` random Fourier features.
+
+        Raises SettingError if the model cannot draw functions.
+        """
         paths = self.posterior.draw_paths(n, generator, features)
         if paths is None:
             raise SettingError(
@@ -173,7 +181,7 @@ class Belief:
         return paths
 
     def to_reward(self, standardized: Tensor) -> Tensor:
-        """Convert standardized means to the units of the rewards; rewards to be minimized stay negated."""
+        """Convert standardized means to the user's units; if rewards are minimized, the result is still negated."""
         return self.shift + self.scale * standardized
 
 
@@ -184,7 +192,7 @@ def fit_belief(
     model: ModelLike,
     memory: FitMemory | None = None,
 ) -> Belief:
-    """Standardize the rewards, fit the model's hyperparameters, and condition the model on all observations.
+    """Return the belief after the given observations: standardize the rewards, and fit the model to them.
 
     A `memory` of earlier fits saves time and does not change the result.
     """
@@ -206,9 +214,10 @@ def fit_belief(
 
 
 def standardized(observations: Observations, shift: float, scale: float) -> Observations:
-    """Return the observations with standardized rewards and, if they are known, standardized noise variances.
+    """Return the observations with standardized rewards, (reward - shift) / scale.
 
-    Variances are at least LEAST_NOISE, because two exact rewards at one point would make the covariance singular.
+    Known noise variances and limits of the rewards are standardized too.  Variances are at least LEAST_NOISE, because
+    two exact rewards at one point would make the covariance singular.
     """
     noise = observations.noise
     if noise is not None:
@@ -219,7 +228,10 @@ def standardized(observations: Observations, shift: float, scale: float) -> Obse
 
 
 def standardization(rewards: Tensor) -> tuple[float, float]:
-    """Return shift and scale that give rewards mean zero and variance one; constant rewards are only shifted."""
+    """Return the shift and scale by which (rewards - shift) / scale has mean zero and variance one.
+
+    Constant rewards are only shifted.
+    """
     largest = float(rewards.abs().max())
     unit = largest if largest > 0 else 1.0  # scale first, because squares of 1e200 overflow
     scaled = rewards / unit

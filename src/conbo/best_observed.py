@@ -13,10 +13,9 @@ from conbo.trials import Trial
 def best_observed(
     space: Space, states: StateDistribution, completed: Iterable[Trial], maximize: bool
 ) -> list[dict[str, Any]]:
-    """List every state with the action, the reward and the number of its best trial.
+    """List every state with the action, the reward and the number of its best completed trial.
 
-    These three are None if the state has no completed trial.  A state of probability zero is listed only if it has a
-    completed trial.
+    They are None for a state without a completed trial.  A state of probability zero is listed only if it has one.
     """
     listed = states.listed()
     if listed is None:

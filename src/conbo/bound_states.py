@@ -1,6 +1,6 @@
-"""P[s] on the unit cube: a recipe of `state_distributions.py`, bound to a space.
+"""The distribution P[s] of states in the unit cube, built from the user's setting `state_distribution` and the space.
 
-Computations use numpy, and tensors are created only on request, so that a study can be created, read and asked for its
+Computations use NumPy, and tensors are created only on request, so that a study can be created, read and asked for its
 initial design before torch is imported.
 """
 
@@ -29,42 +29,48 @@ if TYPE_CHECKING:
 
 
 class StateDistribution(Protocol):
-    """The distribution P[s] of states on the unit cube. Integers and categories are at the centers of their bins."""
+    """The distribution P[s] of states in the unit cube.
+
+    An integer or a category occupies an interval of its column; states have the center of this interval.
+    """
 
     @property
     def has_quantile(self) -> bool:
-        """Whether `from_uniform` applies the exact quantile function to each column."""
+        """Whether `transform` applies the exact quantile function of each column."""
 
     def sample(self, n: int, generator: torch.Generator) -> Tensor:
-        """Draw independent states (n, d)."""
+        """Draw n independent states (n, d) from P[s]."""
 
     def transform(self, u: Array) -> Array:
-        """Map points u (n, d) of the unit cube to states (n, d), so that uniform points become states from P[s]."""
+        """Map uniform points u (n, d) of the unit cube to states (n, d) that follow P[s]."""
 
     def from_uniform(self, u: Tensor) -> Tensor:
-        """Map points u (n, d) to states (n, d) as `transform` does, for tensors."""
+        """Map uniform points u (n, d) of the unit cube to states (n, d) that follow P[s], as tensors."""
 
     def density(self, states: Tensor) -> Tensor:
-        """Return the density (...) of states (..., d); a discrete value's probability is spread evenly over its bin."""
+        """Return the density (...) of P[s] at states (..., d).
+
+        The probability of an integer or a category is spread evenly over its interval of the unit cube.
+        """
 
     def listed(self, max_states: int = MAX_STATES) -> tuple[Array, Array] | None:
         """Return all states (m, d) and their probabilities (m,), or None if there are more than `max_states`."""
 
     def finite(self, max_states: int = MAX_STATES) -> tuple[Tensor, Tensor] | None:
-        """Return what `listed` returns, as tensors."""
+        """Return all states (m, d) and their probabilities (m,) as tensors, or None if they exceed `max_states`."""
 
 
 def bind(recipe: RecipeLike, space: Space) -> StateDistribution:
-    """Turn a recipe into P[s] on the unit cube, restricted to states that have a feasible action.
+    """Build P[s] for a space from the user's `state_distribution`, restricted to states that have a feasible action.
 
-    None stands for uniform states, a mapping for `Product`, and a function for `Density`. A recipe for one
+    None stands for uniform states, a mapping for `Product`, and a function for `Density`. The distribution of one
     parameter, such as `Normal`, is used for every state parameter.
     """
     return _with_actions(_bind(recipe, space), space)
 
 
 def _bind(recipe: RecipeLike, space: Space) -> StateDistribution:
-    """Turn a recipe into the distribution of all states, including those without a feasible action."""
+    """Build the distribution of all states, including those without a feasible action."""
     if recipe is None:
         recipe = Uniform()
     if isinstance(recipe, Mapping):
@@ -85,28 +91,28 @@ def _bind(recipe: RecipeLike, space: Space) -> StateDistribution:
 
 @dataclass(frozen=True)
 class IndependentStates:
-    """A distribution whose state parameters are independent: a product of one-dimensional distributions."""
+    """The distribution P[s] of independent state parameters: a product of one-dimensional distributions."""
 
     marginals: tuple[Marginal, ...]
     has_quantile: ClassVar[bool] = True
 
     def sample(self, n: int, generator: torch.Generator) -> Tensor:
-        """Draw independent states (n, d)."""
+        """Draw n independent states (n, d) from P[s]."""
         return self.from_uniform(uniform(n, len(self.marginals), generator))
 
     def transform(self, u: Array) -> Array:
-        """Map points u (n, d) of the unit cube to states (n, d), column by column through the quantile functions."""
+        """Map uniform points u (n, d) to states (n, d) that follow P[s], by the quantile function of each column."""
         states = np.empty(u.shape)
         for column, one in enumerate(self.marginals):
             states[..., column] = one.quantile(u[..., column])
         return states
 
     def from_uniform(self, u: Tensor) -> Tensor:
-        """Map points u (n, d) to states (n, d) as `transform` does, for tensors."""
+        """Map uniform points u (n, d) of the unit cube to states (n, d) that follow P[s], as tensors."""
         return tensor(self.transform(array(u)))
 
     def density(self, states: Tensor) -> Tensor:
-        """Return the density (...) of states (..., d)."""
+        """Return the density (...) of P[s] at states (..., d)."""
         points = array(states)
         density = inside(points)
         for column, one in enumerate(self.marginals):
@@ -114,7 +120,7 @@ class IndependentStates:
         return tensor(density)
 
     def listed(self, max_states: int = MAX_STATES) -> tuple[Array, Array] | None:
-        """Return all states (m, d) of positive probability and these probabilities, or None if there are too many."""
+        """Return all states (m, d) of positive probability with their probabilities (m,), or None if too many."""
         sizes = [marginal.n_atoms for marginal in self.marginals]
         if math.prod(sizes) > max_states:
             return None
@@ -125,7 +131,7 @@ class IndependentStates:
         return states[positive], probabilities[positive]
 
     def finite(self, max_states: int = MAX_STATES) -> tuple[Tensor, Tensor] | None:
-        """Return what `listed` returns, as tensors."""
+        """Return all states (m, d) and their probabilities (m,) as tensors, or None if they are too many."""
         return tensors(self.listed(max_states))
 
 
@@ -135,18 +141,18 @@ class InfeasibleStatesWarning(UserWarning):
 
 @dataclass(frozen=True, eq=False)
 class FeasibleStates:
-    """A distribution (`base`) restricted to the states that have a feasible action, represented by a pool of states."""
+    """The distribution P[s] restricted to states that have a feasible action, represented by a pool of such states."""
 
-    base: StateDistribution
+    base: StateDistribution  # without the restriction
     space: Space
-    pool: Array  # (m, d): all such states if there are finitely many, otherwise quasi-random ones
-    probabilities: Array  # (m,), of the states of the pool
+    pool: Array  # (m, d), all such states if there are finitely many, otherwise quasi-random ones
+    probabilities: Array  # (m,), probabilities of the states in the pool
     share: float  # probability of a state with a feasible action under `base`
     complete: bool  # whether all states are in the pool
     has_quantile: ClassVar[bool] = False
 
     def sample(self, n: int, generator: torch.Generator) -> Tensor:
-        """Draw independent states (n, d), by rejection sampling."""
+        """Draw n independent states (n, d) that have a feasible action, by rejection sampling."""
         import torch
 
         accepted = self.base.sample(0, generator)
@@ -156,25 +162,25 @@ class FeasibleStates:
         return accepted[:n]
 
     def transform(self, u: Array) -> Array:
-        """Map points u (n, d) of the unit cube to states (n, d) of the pool, in proportion to their probabilities."""
+        """Map uniform points u (n, d) of the unit cube to states (n, d) of the pool, by their probabilities."""
         return self.pool[transport(u, self.pool, self.probabilities)]
 
     def from_uniform(self, u: Tensor) -> Tensor:
-        """Map points u (n, d) to states (n, d) as `transform` does, for tensors."""
+        """Map uniform points u (n, d) of the unit cube to states (n, d) of the pool, as tensors."""
         return tensor(self.transform(array(u)))
 
     def density(self, states: Tensor) -> Tensor:
-        """Return the density (...) of states (..., d), which is zero if a state has no feasible action."""
+        """Return the density (...) at states (..., d), which is zero if a state has no feasible action."""
         points = array(states)
         possible = self._possible(points.reshape(-1, points.shape[-1])).reshape(points.shape[:-1])
         return self.base.density(states) * tensor(possible / self.share)
 
     def listed(self, max_states: int = MAX_STATES) -> tuple[Array, Array] | None:
-        """Return all states (m, d) of positive probability and these probabilities, or None if there are too many."""
+        """Return all states (m, d) of positive probability with their probabilities (m,), or None if too many."""
         return (self.pool, self.probabilities) if self.complete and len(self.pool) <= max_states else None
 
     def finite(self, max_states: int = MAX_STATES) -> tuple[Tensor, Tensor] | None:
-        """Return what `listed` returns, as tensors."""
+        """Return all states (m, d) and their probabilities (m,) as tensors, or None if they are too many."""
         return tensors(self.listed(max_states))
 
     def _possible(self, states: Array) -> NDArray[np.bool_]:
@@ -183,10 +189,10 @@ class FeasibleStates:
 
 
 def _with_actions(base: StateDistribution, space: Space) -> StateDistribution:
-    """Restrict a distribution to the states that have a feasible action.
+    """Restrict a distribution of states to those that have a feasible action.
 
-    Warns if some states have none, and raises SpaceError if no state has one. Infinitely many states are checked by a
-    quasi-random sample.
+    Warns if some states have none, and raises SpaceError if no state has one. If there are infinitely many states, a
+    quasi-random sample of them is checked.
     """
     feasible = space.feasible_set
     if feasible is None or not space.states or not feasible.depends_on_state:

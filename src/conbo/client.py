@@ -1,4 +1,4 @@
-"""The client of a service: the methods of a study over HTTP, which need only Python's standard library."""
+"""The client of a service: the methods of a study over HTTP, with only Python's standard library."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Client:
         Parameters
         ----------
         model
-            Whether to add the summary of what was learned, for which the service has to fit a model.
+            Whether to add a summary of what was learned, for which the service has to fit a model.
 
         Returns
         -------
@@ -94,7 +94,7 @@ class Client:
 
     @property
     def trials(self) -> tuple[Trial, ...]:
-        """All trials, in the order of their numbers."""
+        """All trials of the study, in the order of their numbers."""
         trials: list[Trial] = []
         while True:
             page = self._get(f"/trials?{urlencode({'offset': len(trials), 'limit': PAGE})}")
@@ -107,12 +107,16 @@ class Client:
     @overload
     def ask(self, n: int, state: Point | None = None, *, lease: float = LEASE) -> list[Trial]: ...
     def ask(self, n: int | None = None, state: Point | None = None, *, lease: float = LEASE) -> Trial | list[Trial]:
-        """Suggest the next trial, or several together, as `Study.ask` does with a lease.
+        """Suggest the next trial, or several together.
 
         Parameters
         ----------
-        n, state, lease
-            As in `Study.ask`.
+        n
+            Number of trials; without it, a single trial is returned instead of a list.
+        state
+            The state that the environment has set; by default, the method chooses it.
+        lease
+            Seconds for which the trial is yours; `renew` extends them. Afterwards, another worker may get it.
 
         Returns
         -------
@@ -138,12 +142,20 @@ class Client:
         outcomes: Mapping[str, float] | None = None,
         cost: float | None = None,
     ) -> None:
-        """Record the reward of a trial, as `Study.tell` does. Repeating the same call has no effect.
+        """Record the reward of a trial. Repeating the same call has no effect.
 
         Parameters
         ----------
-        trial, reward, noise, outcomes, cost
-            As in `Study.tell`.
+        trial
+            The trial or its number.
+        reward
+            The reward as the objective returns it, whether it is maximized or minimized.
+        noise
+            Noise variance of the reward. Give it for all trials of a study or for none.
+        outcomes
+            Further results by name, such as ``{"wait": 4.2}``.
+        cost
+            What the evaluation cost, for a study with ``cost="learned"``.
 
         Raises
         ------
@@ -160,12 +172,14 @@ class Client:
         self._post(f"/trials/{_number(trial)}/tell", {**plain, "outcomes": more})
 
     def fail(self, trial: Trial | int, error: str = "") -> None:
-        """Record that a trial will not get a reward, as `Study.fail` does.
+        """Record that a trial will not get a reward.
 
         Parameters
         ----------
-        trial, error
-            As in `Study.fail`.
+        trial
+            The trial or its number.
+        error
+            Why it failed. Without an error, the trial is canceled, and nothing is learned from it.
 
         Raises
         ------
@@ -175,12 +189,14 @@ class Client:
         self._post(f"/trials/{_number(trial)}/fail", {"error": str(error)})
 
     def renew(self, trial: Trial, lease: float = LEASE) -> None:
-        """Extend the lease of a trial, as `Study.renew` does.
+        """Extend the lease of a trial, so that no other worker gets it.
 
         Parameters
         ----------
-        trial, lease
-            As in `Study.renew`.
+        trial
+            The trial, as `ask` returned it.
+        lease
+            Seconds from now for which it is yours.
 
         Raises
         ------
@@ -190,22 +206,24 @@ class Client:
         self._post(f"/trials/{trial.number}/renew", {"worker": trial.worker, "lease": lease})
 
     def release(self, trial: Trial) -> None:
-        """Give a trial back, as `Study.release` does.
+        """Give a trial back, so that another worker can have it immediately.
 
         Parameters
         ----------
         trial
-            As in `Study.release`.
+            The trial, as `ask` returned it.
         """
         self._post(f"/trials/{trial.number}/release", {"worker": trial.worker})
 
     def enqueue(self, state: Point, action: Point, seed: int | None = None) -> Trial:
-        """Enqueue a point of your own, as `Study.enqueue` does.
+        """Enqueue a point of your own, which is then evaluated before further suggestions.
 
         Parameters
         ----------
-        state, action, seed
-            As in `Study.enqueue`.
+        state, action
+            The point to evaluate.
+        seed
+            Seed of the simulator, in a study with common random numbers.
 
         Returns
         -------
@@ -252,9 +270,9 @@ class Client:
         Parameters
         ----------
         objective
-            As in `Study.run`.
+            Called as ``objective(state, action)`` with two dicts; returns the reward.
         evaluations
-            Number of completed trials of the study, including other clients', at which the run ends.
+            Number of completed trials of the study, including those of other clients, at which the run ends.
         retries
             Number of times a failed evaluation is repeated.
         max_seconds
@@ -293,7 +311,7 @@ class Client:
 
 
 def _trial(record: Mapping[str, Any]) -> Trial:
-    """Create a trial from a record of the service."""
+    """Create a trial from its JSON record in an answer of the service."""
     measured, reward = record["outcomes"], record["reward"]
     return Trial(
         number=record["number"],

@@ -1,4 +1,4 @@
-"""Evaluates an objective for a study on a service; meanwhile, a thread renews the lease of the trial."""
+"""Evaluates an objective for a study on a service, while a thread renews the lease of the trial."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHORTEST_PAUSE, LONGEST_PAUSE = 0.1, 2.0  # seconds between two requests while o
 
 
 class Service(Protocol):
-    """The methods of a client that a run calls."""
+    """The methods of `Client` that a run calls."""
 
     def status(self) -> dict[str, Any]:
         """Return settings and progress of the study."""
@@ -36,12 +36,9 @@ class Service(Protocol):
 
 
 class ClientRun:
-    """The run of one client: ask for a trial, evaluate it and tell the result, until the study has enough trials.
+    """One call of `Client.run`: asks for trials, evaluates them and tells the results, until the study has enough.
 
-    Parameters
-    ----------
-    client, objective, evaluations, retries, max_seconds, lease
-        As in `Client.run`.
+    The arguments besides `client` are those of `Client.run`.
     """
 
     def __init__(
@@ -58,7 +55,7 @@ class ClientRun:
         self._completed = self._failed = self._retried = self._late = self._failures_in_a_row = 0
 
     def __call__(self) -> RunSummary:
-        """Evaluate until the run ends, and return its summary."""
+        """Evaluate trials until the run ends, and return its summary."""
         from conbo.study.run_summary import RunSummary
 
         began, pause = time.monotonic(), SHORTEST_PAUSE

@@ -1,7 +1,7 @@
 """Common random numbers: which random seeds the trials of a study may have.
 
-A seed is an integer that is passed to the simulator. If a study lists its seeds, such as recorded days, no others are
-used.
+A seed is an integer that is passed to the simulator. A study may list its seeds, such as recorded days; then no others
+are used.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from conbo.errors import SettingError, TrialError, shortened
 
 SEED = "seed"  # name of the column in tables, and of the placeholder in commands
 LARGEST_SEED = 2**63 - 1  # largest integer that databases and simulators can hold
-DESIGN_SHARE = 3  # number of trials of the initial design that share a seed, to tell effects of seeds from noise
+DESIGN_SHARE = 3  # number of trials of the initial design that share a seed, to separate effects of seeds from noise
 
 
 @dataclass(frozen=True)
 class SeedRule:
-    """The seeds that trials of a study may have: those of a list, or all integers from 0 on."""
+    """The simulator seeds that trials of a study may have: those of a list, or all integers from 0 on."""
 
-    listed: tuple[int, ...] | None = None
+    listed: tuple[int, ...] | None = None  # the list; None if all integers are allowed
 
     @property
     def total(self) -> int | None:
-        """Number of seeds in the list; None without a list."""
+        """Number of allowed seeds; None if all integers are allowed."""
         return None if self.listed is None else len(self.listed)
 
     def check(self, seed: object) -> None:
@@ -38,7 +38,7 @@ class SeedRule:
             raise TrialError(f"{rule}, but got seed={seed}.")
 
     def new(self, used: Iterable[int | None], n: int) -> list[int]:
-        """Return n unused seeds, given the `used` ones; if all listed seeds were used, those that were used least."""
+        """Return n seeds for new trials, given the seeds `used` so far: unused ones, or else the least used ones."""
         times: dict[int | None, int] = {}
         for seed in used:
             times[seed] = times.get(seed, 0) + 1
@@ -53,9 +53,10 @@ class SeedRule:
         return chosen
 
     def filled(self, used: Iterable[int | None], chosen: Sequence[int | None]) -> list[int]:
-        """Return the chosen seeds, with None and negative numbers replaced by new seeds.
+        """Return the seeds of new trials: the `chosen` ones, with new seeds for placeholders.
 
-        Every None gets a new seed of its own, and equal negative numbers get the same new seed.
+        Every None is replaced by a new seed of its own, and equal negative numbers by the same new seed.  The seeds
+        `used` so far are not new.
         """
         new = iter(self.new([*used, *(seed for seed in chosen if seed is None or seed >= 0)], len(chosen)))
         shared: dict[int, int] = {}
@@ -70,7 +71,7 @@ class SeedRule:
         return filled
 
     def of_design(self, numbers: Iterable[int], initial: int) -> list[int]:
-        """Return the seeds of the trials with these numbers, for an initial design of `initial` trials.
+        """Return the seeds of trials in an initial design of `initial` trials, given the numbers of the trials.
 
         A few trials of the design share each seed.
         """
@@ -80,9 +81,9 @@ class SeedRule:
 
 
 def seed_rule(common_random_numbers: object, seeds: object, parameters: Iterable[str]) -> SeedRule | None:
-    """Return the seed rule for these settings of a study; None if the study does not choose seeds.
+    """Return which simulator seeds the trials of a study may have, given its settings; None if trials have no seeds.
 
-    Raises SettingError if a setting is not valid, or if a parameter is named 'seed'.
+    Raises SettingError if a setting is not valid, or if one of the space's parameters is named 'seed'.
     """
     if not isinstance(common_random_numbers, bool):
         raise SettingError(f"`common_random_numbers` must be True or False, but got {common_random_numbers!r}.")
@@ -104,7 +105,7 @@ def seed_rule(common_random_numbers: object, seeds: object, parameters: Iterable
 
 
 def check_seed(rule: SeedRule | None, seed: object) -> None:
-    """Raise TrialError unless a trial may have this seed; without a rule, a trial must have no seed."""
+    """Raise TrialError unless a trial may have this simulator seed; without a rule, it must have none."""
     if rule is not None:
         rule.check(seed)
     elif seed is not None:
@@ -113,17 +114,17 @@ def check_seed(rule: SeedRule | None, seed: object) -> None:
 
 
 def is_seed(value: object) -> bool:
-    """Return whether this is an integer from 0 to 2**63 - 1, which databases and simulators can hold."""
+    """Return whether a value can be a simulator seed: an integer from 0 to 2**63 - 1, which databases can hold."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST_SEED
 
 
 def new_seeds(
     rule: SeedRule | None, used: Sequence[int | None], n: int, chosen: Sequence[int | None] | None, initial: int
 ) -> Sequence[int | None]:
-    """Return the seeds of n new trials, given the `used` seeds of all earlier trials.
+    """Return the simulator seeds of n new trials, given the `used` seeds of all earlier trials.
 
-    Without a rule, all are None.  If the method has chosen seeds, these are filled in (see `SeedRule.filled`).
-    Otherwise, the trials belong to the initial design and get its seeds.
+    Without a rule, all are None.  If the method has `chosen` seeds, its placeholders for new seeds are filled in.
+    Otherwise, the trials belong to the initial design of `initial` trials and get its seeds.
     """
     if rule is None:
         return [None] * n

@@ -1,4 +1,4 @@
-"""Compares the learned policy with the user's own decision rule, by the model and by new evaluations, if any."""
+"""Compares the learned policy with the user's own decision rule, by the model and, if any, by new evaluations."""
 
 from dataclasses import asdict, dataclass
 from typing import Any

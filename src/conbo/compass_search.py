@@ -1,4 +1,4 @@
-"""Compass search: a local search for the best action under a function without derivatives.
+"""Compass search: a local search for the action with the highest value of a function, without derivatives.
 
 It tries a step along every parameter in both directions, moves if that helps, and otherwise halves the step. Integers
 change by at least one, and categories to any other choice. All neighbors are evaluated in one call.
@@ -15,7 +15,7 @@ MOST_SWEEPS = 60  # largest number of times that all neighbors are evaluated
 
 
 def compass_search(space: Space, function: Callable[[Array], Array], start: Array) -> tuple[Array, float]:
-    """Find an action (d_x,) of the unit cube that is no worse than its neighbors; return the action and its value.
+    """Find a local maximum of a function of the action; return the action (d_x,), in the unit cube, and its value.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ def compass_search(space: Space, function: Callable[[Array], Array], start: Arra
 
 
 def _neighbors(space: Space, action: Array, step: float) -> Iterator[Array]:
-    """Yield the actions that differ from an action (d_x,) in one parameter: by a step, or by another choice."""
+    """Yield the actions that differ from an action (d_x,) in one parameter: by a step, or by another category."""
     for column, parameter in enumerate(space.actions.values()):
         here = action[column]
         if isinstance(parameter, Categorical):
@@ -65,10 +65,10 @@ def _neighbors(space: Space, action: Array, step: float) -> Iterator[Array]:
 
 
 def _together(space: Space, action: Array, better: Array) -> Array:
-    """Return the action (d_x,) with the changes of all k better actions (k, d_x) at once.
+    """Combine the changes from an action (d_x,) to each of k better neighbors (k, d_x) into one action.
 
-    The better actions are sorted from the best to the worst.  If two of them change the same parameter, the change of
-    the better one is used.
+    The neighbors are sorted from the best to the worst.  If two of them change the same parameter, the better one
+    counts.
     """
     moved = action.copy()
     for other in better[::-1]:

@@ -1,8 +1,8 @@
-"""Compiles functions with Numba, if the extra `fast` is installed, and names them so that its cache is never stale.
+"""Compiles functions with Numba, if the extra `fast` is installed, so that its cache on disk is never stale.
 
 Numba caches machine code on disk, and compiles a function again when the function's own file changes. But the machine
-code includes that of called functions, which may be in other files. So the name of every function ends in a fingerprint
-of everything that its code depends on. After a change the name is another one, and old code is not found.
+code includes that of called functions, which may be in other files. So the name of every function ends in a hash of
+everything that its code depends on. After a change, the name differs, and the old code is not found.
 
 The cache is in `__pycache__` beside the source. If the source folder is read-only, it is in the user's cache folder
 (`~/.cache/numba` on Linux). The environment variable NUMBA_CACHE_DIR names another folder.
@@ -32,8 +32,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 def compiled_with(**options: Any) -> Callable[[Function], Function]:
     """Return a decorator that compiles a function on its first call, if Numba is installed.
 
-    The machine code is cached on disk and runs without the GIL.  All functions that the function calls must be in files
-    of the same folder.  A fingerprint of this folder becomes a part of the function's name.
+    The machine code is cached on disk and runs without the GIL.  All compiled functions that the function calls must be
+    in the same folder, because a hash of this folder decides whether the cached code is still valid.
     """
 
     def compile_lazily(function: Function) -> Function:

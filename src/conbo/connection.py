@@ -1,4 +1,4 @@
-"""Sends HTTP requests to a service, and repeats them for a while if no answer comes."""
+"""Sends HTTP requests to a service, and repeats them for a while if there is no answer."""
 
 import json
 import random
@@ -25,16 +25,20 @@ class _NoRedirects(HTTPRedirectHandler):
     """Refuses redirects, because they would send the token to another address."""
 
     def redirect_request(self, *arguments: Any) -> None:
-        """Return None, which makes the answer an error."""
+        """Return None, so that a redirect becomes an error."""
 
 
 class Connection:
-    """Sends requests to one service.
+    """Sends HTTP requests to one service.
 
     Parameters
     ----------
-    url, token, timeout
-        As in `Client`.
+    url
+        Address of the service, such as ``http://127.0.0.1:8080``.
+    token
+        A token that ``conbo token`` has printed; None if the service needs none.
+    timeout
+        Seconds to wait for an answer.
 
     Raises
     ------
@@ -64,7 +68,7 @@ class Connection:
         method, path, body
             HTTP method, path after the URL of the service, and content, which is sent as JSON.
         again
-            Whether the request is repeated if no answer comes.
+            Whether the request is repeated if there is no answer.
 
         Returns
         -------
@@ -114,7 +118,7 @@ class Connection:
 
 
 def _error(error: HTTPError) -> tuple[type[ConboError], str]:
-    """Return the class and the text of the error that the service reports."""
+    """Return the class and the message of the error that the service reports."""
     try:
         record = json.loads(error.read(MAX_ANSWER))["error"]
         kind, text = getattr(errors, str(record["type"]), None), str(record["text"])
@@ -126,7 +130,7 @@ def _error(error: HTTPError) -> tuple[type[ConboError], str]:
 
 
 def seconds_to_wait(retry_after: str) -> float:
-    """Return the seconds that a Retry-After header asks for, as a number or as a date; 0 if it is neither."""
+    """Return the seconds to wait by an HTTP header Retry-After, which is a number or a date; 0 if it is neither."""
     with suppress(ValueError):
         return float(retry_after)
     with suppress(ValueError):

@@ -28,7 +28,7 @@ from conbo.models.snapping import FAR_BELOW, action_limits, masked, snap_actions
 from conbo.spaces import Space
 
 MOST_POINTS = 50_000  # largest number of (state, action) pairs of the pool that are scored at once
-NOT_SURE = -FAR_BELOW / 4  # scores below this belong to actions that are not confidently feasible
+NOT_SURE = -FAR_BELOW / 4  # actions that are not confidently feasible have scores below this
 LEAST_LOG = -1e4  # logarithms of probabilities are raised to at least this value
 APART = 0.1  # distance in the unit cube, divided by √d_x, below which two actions count as the same start
 # penalty (standardized reward) per standard deviation of missing confidence, in each round of searches
@@ -40,23 +40,23 @@ TOLERANCE = 1e-7  # expected gain of a step (standardized reward) below which a 
 
 @dataclass(frozen=True)
 class ConstrainedSearch:
-    """A search for the best actions of states, subject to learned constraints."""
+    """Finds the best actions of states that satisfy the learned constraints with the required confidence."""
 
-    posterior: Posterior  # of the reward
+    posterior: Posterior  # model of the reward
     space: Space
     constraints: LearnedConstraints
     search: ActionSearch  # finds the best actions without learned constraints
 
     @property
     def actions(self) -> Tensor:
-        """The pool of actions (p, d_x) from which searches start, in the unit cube."""
+        """Actions (p, d_x) of the unit cube from which searches start."""
         return self.search.actions
 
     def best(self, states: Tensor, starts: int = 4, steps: int = 10) -> BestActions:
-        """Find for each state (m, d_s) the best action that satisfies the constraints with the required confidence.
+        """Find, for each state (m, d_s), the best action that satisfies the constraints with the required confidence.
 
-        In a state without such an action, this is the action that is most likely to satisfy them.  Each state has local
-        searches from `starts` actions of the pool; `steps` limits the search without constraints.
+        If a state has no such action, the result is the action that most probably satisfies them.  In each state, local
+        searches start from `starts` actions of the pool; `steps` limits the search without constraints.
         """
         chunk = max(1, MOST_POINTS // len(self.actions))
         return BestActions.joined([self._best(some, starts, steps) for some in states.split(chunk)])
@@ -76,10 +76,10 @@ class ConstrainedSearch:
         return BestActions(chosen, self.posterior.mean(torch.cat([states, chosen], -1)), found)
 
     def _searched(self, states: Tensor, free: Tensor, starts: int) -> tuple[Tensor, Tensor]:
-        """Run k local searches in each state (m, d_s); return their starts and ends (m, 2 k, d_x) and scores (m, 2 k).
+        """Run k local searches in each state (m, d_s) for the best action that satisfies the constraints.
 
         They start from up to `starts` actions of the pool and from `free` (m, d_x), the best action without
-        constraints.
+        constraints.  Return their starting points and results together (m, 2 k, d_x), with scores (m, 2 k).
         """
         pooled = self._scores(states, self.actions.expand(len(states), -1, -1))
         pooled = masked(self.space, states, self.actions, pooled)
@@ -100,7 +100,7 @@ class ConstrainedSearch:
 
     @cached_property
     def _alike(self) -> Tensor:
-        """A matrix (p, p): 1 if two actions of the pool are too close for a search to start from each, otherwise 0."""
+        """A matrix (p, p): 1 if two actions of the pool are so close that only one search starts there, otherwise 0."""
         return (torch.cdist(self.actions, self.actions) < APART * self.actions.shape[-1] ** 0.5).to(self.actions)
 
     def _scores(self, states: Tensor, actions: Tensor) -> Tensor:
@@ -122,10 +122,10 @@ class ConstrainedSearch:
         objective: Callable[[Tensor, float], tuple[Tensor, Tensor]],
         penalties: Sequence[float],
     ) -> Tensor:
-        """Run local searches from the actions `first` (m, k, d_x) in states (m, d_s); return the valid actions found.
+        """Maximize `objective` by local searches from the actions `first` (m, k, d_x) in states (m, d_s).
 
         `objective` maps points (n, d) and a penalty to values (n,) and gradients (n, d).  There is one round of
-        searches per penalty, and each round starts where the one before ended.
+        searches per penalty, and each round starts where the one before ended.  Return valid actions (m, k, d_x).
         """
         (m, k, d_x), at = first.shape, first.flatten(0, 1)
         rows = states.repeat_interleave(k, 0)
@@ -145,9 +145,9 @@ class ConstrainedSearch:
         return snap_actions(self.space, ends, states[:, None])
 
     def _penalized(self, points: Tensor, penalty: float) -> tuple[Tensor, Tensor]:
-        """Return expected rewards (n,) of points (n, d) minus a penalty for missing confidence, and gradients (n, d).
+        """Return expected rewards (n,) at points (n, d), minus a penalty for low confidence, and gradients (n, d).
 
-        The penalty is a multiple of the squared distance, in standard deviations, from the required confidence.
+        The penalty is `penalty` times the squared shortfall of Φ⁻¹(P), where P is the probability of feasibility.
         """
         mean, slope = self.posterior.mean_and_gradient(points)
         level, rise = self.constraints.levels(points)
@@ -155,8 +155,5 @@ class ConstrainedSearch:
         return mean - penalty * lack.square(), slope + (2 * penalty * lack)[:, None] * rise
 
     def _level(self, points: Tensor, penalty: float) -> tuple[Tensor, Tensor]:
-        """Return Φ⁻¹(P) (n,) at points (n, d) and its gradients (n, d), where P is the probability of feasibility.
-
-        The penalty is ignored.
-        """
+        """Return Φ⁻¹(P) (n,) at points (n, d) and its gradients (n, d), where P is the probability of feasibility."""
         return self.constraints.levels(points)

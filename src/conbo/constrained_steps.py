@@ -1,4 +1,4 @@
-"""The best step of a quadratic model inside linear limits and a box, for many rows at once.
+"""The best step of a quadratic model within linear limits and bounds, for many problems at once.
 
     maximize  gᵀ t - ½ tᵀ B t   subject to   N t <= gaps,   lower <= t <= upper
 
@@ -22,8 +22,8 @@ def constrained_steps(
 ) -> Array:
     """Return the steps t (r, d) that maximize gᵀ t - ½ tᵀ B t subject to N t <= gaps and lower <= t <= upper.
 
-    There is one problem per row: B is `curvature` (r, d, d), g is `gradient` (r, d), N is `normals` (r, J, d), and
-    `gaps` are (r, J).  The bounds `lower` and `upper` are (r, d).
+    There are r such problems: B is `curvature` (r, d, d), g is `gradient` (r, d), N is `normals` (r, J, d), and `gaps`
+    are (r, J).  The bounds `lower` and `upper` are (r, d).
     """
     length = np.maximum(np.sqrt((normals**2).sum(-1, keepdims=True)), 1e-300)
     d = gradient.shape[-1]

@@ -22,12 +22,11 @@ from conbo.spaces import Space
 
 @dataclass(frozen=True)
 class OutcomeProcess(GaussianProcess):
-    """A Gaussian process for an outcome, whose variances may be far larger than those of the observed outcomes.
+    """A Gaussian process for a constrained outcome, with a wider prior of the kernel's variances than for rewards.
 
-    The policy keeps a distance from the boundary that is proportional to the standard deviation there, so an outcome
-    must be predicted more accurately than a reward, for which only the place of the maximum matters. Many outcomes are
-    nearly polynomial in the action. Such a function is predicted well by long lengthscales with large variances, which
-    the usual prior of the variances rules out.
+    Many outcomes are nearly polynomial in the action. Long lengthscales with large variances predict such functions
+    well, but the usual prior rules them out. Accuracy matters more than for rewards, because the policy keeps a
+    distance from the boundary of a constraint that is proportional to the standard deviation there.
     """
 
     wide_variances: ClassVar[bool] = True
@@ -41,7 +40,7 @@ SUCCESS = "success"  # name of the learned constraint that an evaluation must no
 
 
 class ConstraintLearner:
-    """Fits one model to the slacks of each constraint, and another model to successes and failures.
+    """Fits a model to the slacks of each constraint, and another model to successes and failures of evaluations.
 
     The slack of a measured outcome is the amount by which it satisfies its constraint, negative if it violates it.
     """
@@ -59,7 +58,7 @@ class ConstraintLearner:
         failed: Tensor,
         earlier: Observations | None = None,
     ) -> LearnedConstraints | None:
-        """Fit the models of all constraints to the observations `told` and to the points (f, d) that failed.
+        """Fit the models of all constraints to the completed trials (`told`) and to the points (f, d) that failed.
 
         The outcomes of an `earlier` study are used as well.  The result is None if there are no constraints on outcomes
         and too few failures to learn from.
@@ -105,7 +104,7 @@ def _learned(name: str, belief: Belief, slacks: Observations) -> LearnedConstrai
 
 
 def _slacks(told: Observations, name: str, constraint: OutcomeConstraint) -> Observations:
-    """Return the points where this outcome was measured, with the slacks as rewards.
+    """Return the points where an outcome was measured, with slacks in place of rewards.
 
     A slack is the amount by which the measured outcome satisfies the constraint, negative if it violates it.
     """
@@ -116,10 +115,10 @@ def _slacks(told: Observations, name: str, constraint: OutcomeConstraint) -> Obs
 
 
 def _labels(told: Observations, failed: Tensor) -> Observations:
-    """Return all evaluated points with labels as rewards: 1/2 for a success, -1/2 for a failure.
+    """Return all evaluated points with labels in place of rewards: 1/2 for a success, -1/2 for a failure.
 
-    A regression on these labels is positive where evaluations succeed more often than not, so the constraint is that
-    the regression function is positive.  An accidental failure counts as noise.
+    A regression on these labels is positive where evaluations succeed more often than not.  The learned constraint is
+    that it is positive.
     """
     points = torch.cat([told.points, failed])
     labels = torch.cat([told.points.new_full((len(told),), 0.5), told.points.new_full((len(failed),), -0.5)])

@@ -34,10 +34,10 @@ _RULE = "a constraint must be linear, like 'a + 2 * b <= 100'"
 
 @dataclass(frozen=True)
 class LinearConstraint:
-    """The constraint Σ coefficient · value <= bound, or Σ coefficient · value == bound if `equality` is true."""
+    """A linear constraint Σ coefficient · value <= bound, or Σ coefficient · value == bound if `equality` is true."""
 
-    text: str  # as the user wrote it
-    coefficients: tuple[tuple[str, float], ...] = field(compare=False)  # by name, none of them zero
+    text: str  # the constraint as the user wrote it
+    coefficients: tuple[tuple[str, float], ...] = field(compare=False)  # pairs of a parameter's name and a number
     bound: float = field(compare=False)
     equality: bool = field(compare=False)
 
@@ -48,7 +48,7 @@ class LinearConstraint:
 
 
 def parse_constraints(texts: Iterable[str]) -> tuple[LinearConstraint, ...]:
-    """Parse several constraints; raise SpaceError, which quotes the text, if one is not a linear constraint."""
+    """Parse linear constraints, such as "a + b <= 100"; raise SpaceError if one of them is not linear."""
     if isinstance(texts, str) or not isinstance(texts, Iterable):
         raise SpaceError(f"`constraints` must be a sequence of texts, but got {shortened(repr(texts))}.")
     parsed = tuple(map(parse_constraint, texts))
@@ -58,7 +58,7 @@ def parse_constraints(texts: Iterable[str]) -> tuple[LinearConstraint, ...]:
 
 
 def parse_constraint(text: str) -> LinearConstraint:
-    """Parse one constraint, such as "a + b <= 100"; raise SpaceError if it is not linear."""
+    """Parse a linear constraint, such as "a + b <= 100"; raise SpaceError if it is not linear."""
     if not isinstance(text, str):
         raise SpaceError(f"a constraint must be a text, but got {shortened(repr(text))}.")
     if not text.strip():
@@ -85,7 +85,7 @@ def parse_constraint(text: str) -> LinearConstraint:
 
 
 def _tokens(text: str) -> list[tuple[str, str]]:
-    """Split a text into tokens: pairs of a kind ("number", "name", "quoted" or "sign") and the matched characters."""
+    """Split a constraint into tokens: pairs of a kind ("number", "name", "quoted" or "sign") and the characters."""
     tokens, place = [], 0
     end = len(text.rstrip())
     while place < end:

@@ -1,4 +1,4 @@
-"""Models the costs of evaluations from the trials of a study, and sums up what the trials have cost."""
+"""Learns the costs of evaluations from the trials of a study, and adds up what the trials have cost."""
 
 from collections.abc import Iterable, Sequence
 
@@ -18,9 +18,10 @@ KNOWN_POINTS = 64  # points at which the user's cost function is evaluated, to f
 
 
 class CostLearner:
-    """Models the costs of points, and sums up the costs of trials.
+    """Learns the costs of evaluations, and adds up what the trials of a study have cost.
 
-    Methods take all trials of a study, in the order of their numbers.  The model is refitted only if costs were added.
+    Methods take all trials of the study, in the order of their numbers.  The model is fitted again only if there are
+    new costs.
     """
 
     def __init__(self, space: Space, states: StateDistribution, cost: Cost) -> None:
@@ -29,7 +30,7 @@ class CostLearner:
         self._fitted: tuple[list[int], CostModel | None] | None = None
 
     def model(self, trials: Iterable[Trial]) -> CostModel | None:
-        """Return the model of the costs; None if evaluations have no costs, or while too few costs were told."""
+        """Return the model of the costs; None if evaluations have no costs, or if too few costs are known."""
         if self._cost is None:
             return None
         told = [trial for trial in trials if COST in trial.measured] if self._cost == LEARNED else []
@@ -79,7 +80,7 @@ class CostLearner:
         return fit_costs(self._space, self._encoded(told), costs)
 
     def _known(self, points: Tensor) -> Tensor:
-        """Return the costs (n,) of points (n, d), by the user's function."""
+        """Return the costs (n,) of points (n, d) by the user's cost function."""
         assert callable(self._cost)
         rows, d_s = points.cpu().numpy(), self._space.n_state_dims
         pairs = zip(self._space.decode_states(rows[:, :d_s]), self._space.decode_actions(rows[:, d_s:]), strict=True)

@@ -17,15 +17,15 @@ from conbo.models.posterior import Posterior
 from conbo.observations import Observations
 from conbo.spaces import Space
 
-KNOWN_COST_NOISE = 1e-6  # noise variance of a known log cost, standardized
-FEWEST_TOLD = 2  # fewest told costs to which a model is fitted
+KNOWN_COST_NOISE = 1e-6  # noise variance of the standardized log cost, if costs are a known function
+FEWEST_TOLD = 2  # fewest measured costs to which a model is fitted
 
 
 @dataclass(frozen=True)
 class CostModel:
-    """A model of the costs of evaluations at points (n, d) in the unit cube."""
+    """The model of the expected cost of an evaluation: a Gaussian process on the logarithm of the cost."""
 
-    posterior: Posterior  # of the standardized log cost, (log cost - shift) / scale
+    posterior: Posterior  # posterior of the standardized log cost, (log cost - shift) / scale
     shift: float
     scale: float
     known: Callable[[Tensor], Tensor] | None  # the user's cost function; None if costs are learned
@@ -44,9 +44,9 @@ class CostModel:
         return self.expected(points) / exp(self.shift)
 
     def log_relative(self, points: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the logarithms (n,) of the relative costs of points (n, d), and their gradients (n, d).
+        """Return log expected costs (n,) of points (n, d), in units of a typical cost, and their gradients (n, d).
 
-        They come from the model, also if the costs are a known function, because that function has no gradients.
+        They are those of the model even if costs are a known function, because that function has no gradients.
         """
         at = points.cpu()
         moments = self.posterior.moments(at)

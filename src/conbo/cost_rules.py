@@ -1,6 +1,7 @@
 """Checks the costs of evaluations: either a function of state and action, or numbers that are told with the rewards.
 
-A told cost is stored as an outcome of its trial, named 'cost'. `cost_learner.py` predicts other costs from told ones.
+A cost that is told with a reward is stored as an outcome of the trial, named 'cost'. `cost_learner.py` learns the costs
+of other points from these.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ Cost: TypeAlias = KnownCost | Literal["learned"] | None
 
 
 def check_cost(cost: object) -> None:
-    """Raise SettingError unless this value is valid for the setting `cost` of a study."""
+    """Raise SettingError unless a value is valid for the setting `cost` of a study."""
     if cost is not None and cost != LEARNED and not callable(cost):
         rule = "`cost` must be a function of state and action, or 'learned'"
         raise SettingError(f"{rule}, but got {shortened(repr(cost))}.")
@@ -39,7 +40,7 @@ def known_cost(function: KnownCost, state: dict[str, Value], action: dict[str, V
 
 
 def check_told(cost: Cost, measured: Mapping[str, float]) -> None:
-    """Raise RewardError if the study learns costs, but the measured outcomes do not include a positive cost."""
+    """Raise RewardError if a study learns costs, but a trial's measured outcomes do not include a positive cost."""
     if cost != LEARNED:
         return
     if COST not in measured:

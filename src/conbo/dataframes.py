@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 
 def rows_of(frame: Any) -> tuple[list[str], list[dict[str, Any]]]:
-    """Return the names of a dataframe's columns, and its rows as dicts of plain values, with None for missing ones.
+    """Return the column names of a dataframe, and its rows as dicts of plain values, with None for missing ones.
 
-    Raises SettingError if this is not a dataframe.
+    Raises SettingError if `frame` is not a dataframe.
     """
     columns = {str(series.name): _plain(series) for series in _read(frame).iter_columns()}
     return list(columns), [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def frame_of(columns: Mapping[str, Sequence[Any]], backend: str) -> Any:
-    """Create a dataframe of the library `backend` with these columns."""
+    """Create a dataframe with the given columns; `backend` names the library, such as "pandas"."""
     with _installed(backend):
         import narwhals
 
@@ -40,7 +40,7 @@ def frame_of(columns: Mapping[str, Sequence[Any]], backend: str) -> Any:
 
 
 def with_columns(frame: Any, columns: Mapping[str, Sequence[Any]]) -> Any:
-    """Return a dataframe with these columns added; columns of the same names are replaced."""
+    """Return a dataframe with columns added; existing columns of the same names are replaced."""
     read = _read(frame)
     with _installed("narwhals"):
         import narwhals
@@ -68,7 +68,7 @@ def _plain(series: Any) -> list[Any]:
 
 
 def _of_one_type(values: Sequence[Any]) -> Sequence[Any]:
-    """Convert values to texts if they are of several types; integers and floats count as one type."""
+    """Convert the values of a column to texts if they are of several types; integers and floats count as one type."""
     kinds = {type(value) for value in values if value is not None}
     if len(kinds) < 2 or kinds == {int, float}:
         return values
@@ -77,7 +77,7 @@ def _of_one_type(values: Sequence[Any]) -> Sequence[Any]:
 
 @contextmanager
 def _installed(library: str) -> Iterator[None]:
-    """Return a context in which a missing library raises a ConboError that says how to install it."""
+    """Raise a ConboError that says how to install a library, if the body of the `with` statement lacks it."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""P[s] from a density of whole states, which the user gives as a function; represented by a weighted pool of states."""
+"""The distribution P[s] by a density function of the user, represented by a weighted pool of states."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ LEAST_ACCEPTANCE = 1e-3  # least acceptance rate of rejection sampling
 
 @dataclass(frozen=True, eq=False)
 class WeightedStates:
-    """A distribution with any density, represented by a weighted pool: all states, or many quasi-random ones."""
+    """The distribution P[s] with any density, represented by weighted states: all, or many quasi-random ones."""
 
-    recipe: Density
+    recipe: Density  # the user's density
     space: Space
-    pool: Array  # (m, d)
-    probabilities: Array  # (m,), of the states of the pool
+    pool: Array  # (m, d), states in the unit cube
+    probabilities: Array  # (m,), probabilities of the states in the pool
     normalizer: float  # integral of the user's density, which need not be one
     complete: bool  # whether all states are in the pool
     has_quantile: ClassVar[bool] = False
 
     def sample(self, n: int, generator: torch.Generator) -> Tensor:
-        """Draw independent states (n, d): by the user's sampler, by rejection sampling, or from the pool."""
+        """Draw n independent states (n, d) from P[s]: by the user's sampler, by rejection, or from the pool."""
         if self.recipe.sampler is not None:
             return self._sample_by_user(self.recipe.sampler, n, generator)
         if self.recipe.bound is not None and not self.complete:
@@ -47,28 +47,28 @@ class WeightedStates:
         return self.from_uniform(uniform(n, self.space.n_state_dims, generator))
 
     def transform(self, u: Array) -> Array:
-        """Map points u (n, d) of the unit cube to states (n, d) of the pool, in proportion to their probabilities."""
+        """Map uniform points u (n, d) of the unit cube to states (n, d) of the pool, by their probabilities."""
         return self.pool[transport(u, self.pool, self.probabilities)]
 
     def from_uniform(self, u: Tensor) -> Tensor:
-        """Map points u (n, d) to states (n, d) as `transform` does, for tensors."""
+        """Map uniform points u (n, d) of the unit cube to states (n, d) of the pool, as tensors."""
         return tensor(self.transform(array(u)))
 
     def density(self, states: Tensor) -> Tensor:
-        """Return the normalized density (...) of states (..., d)."""
+        """Return the normalized density (...) of P[s] at states (..., d)."""
         points = array(states)
         rows = points.reshape(math.prod(points.shape[:-1]), self.space.n_state_dims)
         density = _unit_density(self.recipe, self.space, rows) / self.normalizer
         return tensor(density.reshape(points.shape[:-1]) * inside(points))
 
     def listed(self, max_states: int = MAX_STATES) -> tuple[Array, Array] | None:
-        """Return all states (m, d) of positive probability and these probabilities, or None if there are too many."""
+        """Return all states (m, d) of positive probability with their probabilities (m,), or None if too many."""
         if not self.complete or len(self.pool) > max_states:
             return None
         return self.pool, self.probabilities
 
     def finite(self, max_states: int = MAX_STATES) -> tuple[Tensor, Tensor] | None:
-        """Return what `listed` returns, as tensors."""
+        """Return all states (m, d) and their probabilities (m,) as tensors, or None if they are too many."""
         return tensors(self.listed(max_states))
 
     def _sample_by_user(
@@ -99,12 +99,12 @@ class WeightedStates:
 
 
 def bind_density(recipe: Density, space: Space, listed: tuple[Array, Array] | None) -> WeightedStates:
-    """Represent a density by a weighted pool of states.
+    """Build the distribution P[s] with the user's density.
 
-    If there are few states, `listed` holds all of them and their probabilities under a uniform distribution.
+    If there are few states, `listed` holds all of them, with their probabilities under a uniform distribution.
     """
     if listed is not None:
-        # the integral of the density over a state's bin is the function's value: volume and volume ratio cancel
+        # the probability of a state is the function's value: the volume of its interval and the volume ratio cancel
         pool = listed[0]
         masses = _values(recipe, space, pool)
         normalizer = float(masses.sum())
@@ -139,7 +139,7 @@ def _check_pool(recipe: Density, space: Space, probabilities: Array, normalizer:
 
 
 def _values(recipe: Density, space: Space, rows: Array) -> Array:
-    """Return the values (n,) of the user's density function at states (n, d); raise SpaceError if one is not valid."""
+    """Return the values (n,) of the user's density function at states (n, d); raise SpaceError if one is invalid."""
     values = np.empty(len(rows))
     for i, state in enumerate(space.decode_states(rows)):
         value = _density_value(_called(recipe, state), state)
@@ -169,15 +169,15 @@ def _density_value(value: object, state: Point) -> float:
 
 
 def _unit_density(recipe: Density, space: Space, rows: Array) -> Array:
-    """Return the density (n,) at states (n, d) of the unit cube, from the user's function, not normalized."""
+    """Convert the user's density to a density on the unit cube, without normalization: values (n,) at states (n, d)."""
     return _values(recipe, space, rows) * _volume_ratio(space, rows)
 
 
 def _volume_ratio(space: Space, rows: Array) -> Array:
-    """Return the volume (n,) of the user's space per volume of the unit cube, at states (n, d).
+    """Return the volume (n,) in the user's units per volume of the unit cube, at states (n, d).
 
-    It is a product over parameters: a real parameter contributes the slope of its scale, and any other parameter one
-    divided by the width of a value's bin.
+    It is a product over parameters.  The factor of a real parameter is the derivative of its scale; that of an integer
+    or a category is one over the width of its interval in the unit cube.
     """
     ratio = np.ones(len(rows))
     for column, parameter in enumerate(space.states.values()):
@@ -190,8 +190,6 @@ def _volume_ratio(space: Space, rows: Array) -> Array:
 
 
 def _ceiling(bound: float, space: Space) -> float:
-    """Return an upper bound of the density on the unit cube, given the `bound` of the user's function.
-
-    The volume ratio is largest at the upper ends of the parameters, because of log scales.
-    """
+    """Return an upper bound of the density on the unit cube, given an upper bound of the user's density function."""
+    # with log scales, the volume ratio is largest at the upper ends of the parameters
     return bound * float(_volume_ratio(space, np.ones((1, space.n_state_dims)))[0])

@@ -10,5 +10,5 @@ Direction: TypeAlias = Literal["maximize", "minimize"]
 
 
 def sign_of(maximize: bool) -> int:
-    """Return the factor between the user's reward and the number that is maximized: 1, or -1 for minimization."""
+    """Return 1 if rewards are maximized, or -1, by which rewards to be minimized are multiplied."""
     return 1 if maximize else -1

@@ -1,7 +1,6 @@
 """The feasible points of a space: those that satisfy its linear limits and that the user's function allows.
 
-Points are rows of the unit cube, states first.  A state is given, so a point is made feasible by moving its action
-alone.
+Points are rows of the unit cube, states first.  A point is made feasible by moving its action; its state stays.
 
 =================  ==============================================================================================
 method             result
@@ -30,7 +29,7 @@ from conbo.parameters import Array, Categorical, Integer, Parameter, Real
 
 # Scrambling replaces an action by a pseudo-random one, see `_scrambled`.
 BLOCK = 8  # number of scrambled versions of an action that are tried at once
-SCRAMBLES = 65  # versions of an action up to which one is sought that satisfies the limits; then see `_along_chords`
+SCRAMBLES = 65  # number of versions that are tried; if none satisfies the limits, `_along_chords` finds another action
 SCRAMBLES_OF_FUNCTION = 1024  # the same if the user's function limits actions, because functions have no chords
 CHORDS = 6  # number of times that each action column is moved along its chord
 MOST_PAIRED = 12  # largest number of integer actions for which steps of two at a time are tried
@@ -39,30 +38,33 @@ CUTS = 12  # bisections of the line between two points
 
 @dataclass(frozen=True, eq=False)
 class FeasibleSet:
-    """The feasible points of a space with d_s state columns and d_x action columns."""
+    """The feasible points of a space: those that satisfy the linear limits and the user's function `feasible`.
+
+    Points (d,) are in the unit cube, with the columns of the state before those of the action.
+    """
 
     parameters: tuple[Parameter, ...]  # states first
-    n_state_dims: int
+    n_state_dims: int  # number of columns of a state
     limits: LinearLimits | None
     allowed: Callable[[Array], Flags] | None  # which points (n, d) the user's function allows
     snap: Callable[[Array], Array]  # rounds points to valid values of the parameters, feasible or not
 
     @cached_property
     def actions(self) -> Flags:
-        """Whether each column (d,) is an action."""
+        """For each column (d,) of a point, whether it belongs to the action."""
         return np.arange(len(self.parameters)) >= self.n_state_dims
 
     @cached_property
     def depends_on_state(self) -> bool:
-        """Whether the feasible actions may differ between states."""
+        """Whether the set of feasible actions may differ between states."""
         if self.allowed is not None:
             return self.n_state_dims > 0
         return self.limits is not None and bool(self.limits.coefficients[:, : self.n_state_dims].any())
 
     def contains(self, points: Array) -> Flags:
-        """Return which points (..., d) are feasible.
+        """Return whether each of points (..., d) is feasible.
 
-        Integer parameters need not have whole values; the user's function sees them rounded.
+        Integer parameters need not have whole values; the user's function gets them rounded.
         """
         inside = np.ones(points.shape[:-1], dtype=bool) if self.limits is None else self.limits.contains(points)
         if self.allowed is not None and inside.any():
@@ -70,9 +72,9 @@ class FeasibleSet:
         return inside
 
     def repair(self, points: Array) -> tuple[Array, Flags]:
-        """Return feasible points (n, d) near the given ones, with the same states, and whether each row has one (n,).
+        """Move points (n, d) to feasible ones nearby, with the same states; also return whether this succeeded (n,).
 
-        Points are projected onto the limits, and integers rounded to feasible neighbors.  Some states may have no
+        Actions are projected into the limits, and integers rounded to feasible neighbors.  Some states may have no
         feasible action.
         """
         repaired = self.snap(points)
@@ -93,11 +95,11 @@ class FeasibleSet:
         return repaired, feasible
 
     def spread(self, points: Array) -> tuple[Array, Flags]:
-        """Return the points (n, d) with feasible actions in place of infeasible ones, and which rows (n,) have one.
+        """Replace infeasible actions of points (n, d) by feasible ones; also return whether this succeeded (n,).
 
-        Actions that are uniform on the unit cube become roughly uniform on each state's feasible set.  A feasible
-        action stays.  For any other, pseudo-random actions are tried; if none of them is feasible and there are linear
-        limits, the action is projected into the limits and moved to a pseudo-random place there.
+        Actions that are uniform on the unit cube become roughly uniform on each state's feasible set.  An infeasible
+        action is replaced by pseudo-random ones until one is feasible.  If none is and there are linear limits, it is
+        projected into the limits and moved to a pseudo-random place there.
         """
         spread, feasible = self._feasible_scramble(points)
         rows = np.flatnonzero(~feasible)
@@ -106,7 +108,7 @@ class FeasibleSet:
         return spread, feasible
 
     def cut(self, inside: Array, towards: Array) -> Array:
-        """Return the last feasible points (n, d) on lines from points `inside`, which are feasible, to `towards`.
+        """Return the last feasible points (n, d) on the lines from feasible points `inside` (n, d) to `towards` (n, d).
 
         Both ends of a line have the same state.  Categories keep the values that they have in `inside`.
         """
@@ -124,7 +126,7 @@ class FeasibleSet:
         return best
 
     def has_action(self, states: Array) -> Flags:
-        """Return which states (n, d_s) have a feasible action."""
+        """Return whether each of states (n, d_s) has a feasible action."""
         points = np.concatenate([states, np.full((len(states), int(self.actions.sum())), 0.5)], axis=1)
         if not self.depends_on_state:
             points = points[:1]
@@ -135,9 +137,9 @@ class FeasibleSet:
         return feasible if self.depends_on_state else np.repeat(feasible, len(states))
 
     def clashing(self) -> list[int]:
-        """Return the indices of constraints that no point satisfies together; empty if some point satisfies all.
+        """Return the indices of linear constraints that contradict each other; empty if some point satisfies all.
 
-        If any single one of these constraints were dropped, the others could be satisfied together.
+        If any single one of these were dropped, the others could be satisfied together.
         """
         limits = self.limits
         if limits is None:
@@ -154,7 +156,7 @@ class FeasibleSet:
         return clash
 
     def _within_limits(self, points: Array) -> tuple[Array, Flags]:
-        """Return valid points (n, d) near the given ones that satisfy the limits, and whether each row has one (n,)."""
+        """Move points (n, d) to valid ones nearby that satisfy the limits; also return whether this succeeded (n,)."""
         if self.limits is None:
             return self.snap(points), np.ones(len(points), dtype=bool)
         result, feasible = self._rounded(self.limits.project(points, self.actions)[0])
@@ -165,7 +167,7 @@ class FeasibleSet:
         return result, feasible
 
     def _rounded(self, points: Array) -> tuple[Array, Flags]:
-        """Round the integers of points (n, d) within the limits; also return whether each row satisfies them (n,).
+        """Round the integers of points (n, d) within the limits; also return whether this succeeded (n,).
 
         If the nearest integers violate a limit, real actions are moved first, and then integers by single steps.
         """
@@ -179,7 +181,7 @@ class FeasibleSet:
         return result, feasible
 
     def _with_reals_moved(self, points: Array) -> tuple[Array, Flags]:
-        """Move the real actions of points (n, d) into the limits; also return whether each row satisfies them (n,)."""
+        """Move the real actions of points (n, d) into the limits; also return whether this succeeded (n,)."""
         assert self.limits is not None
         movable = self.actions & np.array([isinstance(p, Real) for p in self.parameters])
         if not movable.any():
@@ -189,7 +191,7 @@ class FeasibleSet:
     def _with_integers_moved(self, points: Array) -> tuple[Array, Flags]:
         """Step integers of points (n, d) up or down, one or two at a time, while that reduces violations of the limits.
 
-        Then move real actions into the limits; also return whether each row satisfies them (n,).
+        Then move real actions into the limits.  Also return whether each point satisfies the limits (n,).
         """
         limits = self.limits
         assert limits is not None
@@ -208,7 +210,7 @@ class FeasibleSet:
         return self._with_reals_moved(points)
 
     def _strictly(self, points: Array) -> Flags:
-        """Return which points (..., d) are feasible, without a tolerance for rounding errors.
+        """Return whether each of points (..., d) is feasible, without a tolerance for rounding errors.
 
         Only equalities, and limits on integers alone, keep their tolerance.
         """
@@ -218,7 +220,7 @@ class FeasibleSet:
     def _feasible_scramble(self, points: Array) -> tuple[Array, Flags]:
         """Replace infeasible actions of points (n, d) by pseudo-random ones until they are feasible.
 
-        Return the points and whether each row is feasible (n,).  After many attempts, a row stays infeasible.
+        Also return whether this succeeded (n,): after many attempts, the point stays infeasible.
         """
         result = self.snap(points)
         feasible = self._strictly(result)
@@ -238,7 +240,7 @@ class FeasibleSet:
         return result, feasible
 
     def _along_chords(self, points: Array) -> Array:
-        """Project points (n, d) into the limits, and then move them within the limits, so that they spread out.
+        """Project points (n, d) into the limits, and then move them to pseudo-random places within the limits.
 
         Every action column is moved several times to a pseudo-random position on its chord: the interval that the
         limits allow it while all other columns stay. Points that cannot be projected stay where the attempt ended.
@@ -258,7 +260,7 @@ class FeasibleSet:
 
 @cache
 def _even_steps(d: int) -> Array:
-    """Return a step (d,) whose integer multiples, taken modulo one, fill the unit cube evenly (Roberts 2018)."""
+    """Return a vector (d,) whose integer multiples, modulo one, fill the unit cube evenly (Roberts 2018)."""
     ratio = 2.0
     for _ in range(60):
         ratio = (1 + ratio) ** (1 / (d + 1))
@@ -267,12 +269,12 @@ def _even_steps(d: int) -> Array:
 
 @cache
 def _multipliers() -> NDArray[np.int64]:
-    """Return pairs of pseudo-random integers, one pair for each way of scrambling points."""
+    """Return pairs of pseudo-random integers (ways, 2), one for each way in which `_scrambled` changes points."""
     return np.random.RandomState(0).randint(100, 2000, size=(SCRAMBLES_OF_FUNCTION + CHORDS, 2))
 
 
 def _scrambled(points: Array, ways: NDArray[np.int64]) -> Array:
-    """Return several pseudo-random versions (ways, n, k) of points (n, k) in the unit cube, one for each of `ways`.
+    """Return pseudo-random versions (ways, n, k) of points (n, k) in the unit cube, one for each integer in `ways`.
 
     Every column becomes an integer combination of two columns plus a constant, modulo one.  Points that are uniform on
     the cube stay uniform, and the versions of a point are nearly independent.
@@ -283,9 +285,9 @@ def _scrambled(points: Array, ways: NDArray[np.int64]) -> Array:
 
 
 def _integer_steps(k: int) -> Array:
-    """Return the steps (options, k) to try for k integers.
+    """Return the changes (options, k) of k integers that are tried.
 
-    The options are no step, one integer down or up, and for small k also one integer down and another one up.
+    They are no change, one integer down or up by one, and for small k also one integer down and another one up.
     """
     eye = np.eye(k)
     pairs = [eye[j] - eye[i] for i in range(k) for j in range(k) if i != j] if k <= MOST_PAIRED else []
@@ -293,7 +295,7 @@ def _integer_steps(k: int) -> Array:
 
 
 def _stepped(parameter: Parameter, values: Array, step: Array) -> Array:
-    """Move positions of an integer parameter in the unit interval by whole steps, within the parameter's range."""
+    """Change values of an integer parameter, given as positions in [0, 1], by whole steps within its range."""
     assert isinstance(parameter, Integer)
     here = np.floor(parameter.scale.from_unit(values) + 0.5)
     return parameter.encode(np.clip(here + step, parameter.low, parameter.high))

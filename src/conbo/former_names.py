@@ -10,7 +10,7 @@ Kernel = TypeVar("Kernel")
 
 
 def input_warping_of(actions: str) -> str:
-    """Convert a value of `actions`, the former name of `input_warping`, and warn that the name is deprecated."""
+    """Convert a value of `actions` to one of `input_warping`, its present name, and warn about the former name."""
     if actions not in ("auto", "straight"):
         raise SettingError(f"`actions` must be auto or straight, but got {actions!r}.")
     new = _warped(actions)
@@ -19,7 +19,7 @@ def input_warping_of(actions: str) -> str:
 
 
 def state_kernel_of(states: Kernel) -> Kernel:
-    """Return a value of `states`, the former name of `state_kernel`, and warn that the name is deprecated."""
+    """Return a value of `states`, the former name of `state_kernel`, and warn about the former name."""
     _warn(f"`states={states!r}` is now `state_kernel={states!r}`")
     return states
 
@@ -32,9 +32,9 @@ def with_present_names(model: Mapping[str, Any], defaults: Mapping[str, Any]) ->
 
 
 def _from_0_1(model: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert the settings of a model that conbo 0.1 stored.
+    """Convert the settings of a `GaussianProcess` that conbo 0.1 stored.
 
-    Newer settings get their defaults.  But if the user chose a profile, the model stays a single one, as in 0.1.
+    Newer settings get their `defaults`.  But if the user chose a profile, there is a single model, as in 0.1.
     """
     settings = {name: value for name, value in model.items() if name != "actions"}
     single = {"main_effects": "none", "output_warping": "none", "members": 1}

@@ -1,4 +1,4 @@
-"""Plans the validation of a policy: draws the states of new evaluations, and computes the model's expected rewards."""
+"""Plans the validation of a policy by new evaluations: draws their states, and predicts their rewards."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,10 +29,10 @@ def plan_validation(
     seed: Sequence[int],
     states: Sequence[Point] | None = None,
 ) -> Validation:
-    """Create a validation of the policy, and of a decision rule if there is one, in which nothing is measured yet.
+    """Plan the evaluations by which a policy, and a decision rule if there is one, are validated.
 
-    The states are drawn from P[s], or are the given `states`.  The `evaluations` are divided equally among the policy
-    and the rule, which are evaluated in the same states.
+    Their states are drawn from P[s], or are the given `states`.  The `evaluations` are divided equally among the policy
+    and the rule, which are evaluated in the same states.  In the result, nothing is measured yet.
     """
     space, rules = policy.belief.space, [policy] if rule is None else [policy, rule]
     n, generator = evaluations // len(rules), np.random.default_rng(list(seed))
@@ -75,7 +75,7 @@ def plan_validation(
 
 
 def best_single_rule(policy: Policy) -> Rule:
-    """Return the decision rule that takes, in all states, the single action that is best by the model."""
+    """Return the decision rule that takes the same action in all states: the best one by the model."""
     belief = policy.belief
     states, weights = typical_states(belief)
     chosen = policy.many(belief.space.decode_states(states.numpy()))
@@ -85,14 +85,14 @@ def best_single_rule(policy: Policy) -> Rule:
 
 @dataclass(frozen=True)
 class _Pool:
-    """States that represent P[s], with their weights: all states, or a sample."""
+    """N states that represent P[s], with their weights: all states, or a sample."""
 
     states: list[dict[str, Value]]
     weights: Array  # (N,)
     sampled: int | None  # number of sampled states; None if all states are in the pool
 
     def variance(self, values: Array) -> float:
-        """Return the variance of the mean of values (N,) that is due to the sampling of states."""
+        """Return the variance of the mean of values (N,), one for each state, that is due to sampling the states."""
         if self.sampled is None:
             return 0.0
         return float(values.reshape(REPLICATES, -1).mean(axis=1).var(ddof=1)) / REPLICATES
@@ -120,7 +120,7 @@ def _draws(pool: _Pool, features: Array, n: int, named: bool, generator: np.rand
 
 
 def rule_actions(belief: Belief, rule: Rule, states: Sequence[dict[str, Value]]) -> Actions:
-    """Return the actions of a decision rule in these states; raise PointError if one is not feasible."""
+    """Return the actions of a decision rule in given states; raise PointError if one is not feasible."""
     actions = rule.many(states)
     if belief.space.feasible_set is not None:
         points = belief.space.encode_states(states), belief.space.encode_actions(actions)

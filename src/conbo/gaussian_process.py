@@ -124,7 +124,7 @@ class GaussianProcess:
             raise SettingError(f"`members` must be an integer of at least 1, but got members={self.members!r}.")
 
     def structures(self, space: Space, seeds: Seeds | None = None) -> Structures:
-        """Return the families of kernels to try; if rewards have seeds, also families with effects of seeds."""
+        """Return the families of kernels to try; with common random numbers, also families with effects of seeds."""
         from conbo.models.main_effects import MainEffectsFamily, effect_columns
         from conbo.models.profiles import profile_of
         from conbo.models.seeded_family import SeededFamily
@@ -164,13 +164,13 @@ class GaussianProcess:
         return MultiTaskFamily(coded, actions, profile, self.rank, self.wide_variances)
 
     def fitted_rewards(self, n: int) -> int:
-        """Return how many of n rewards, the first ones, are used to fit hyperparameters; it grows in steps with n."""
+        """Return to how many of the first n rewards hyperparameters are fitted, which grows with n in steps."""
         from conbo.models.schedule import fitted_rewards
 
         return fitted_rewards(n)
 
     def begins_with(self, n: int) -> int:
-        """Return m such that the fit to n rewards starts from the fit to the first m; m = n means from scratch."""
+        """Return m: the fit to n rewards refines the models of the fit to the first m; if m = n, it tries all models."""
         from conbo.models.schedule import begins_with
 
         return n if self.members == 1 else begins_with(n)
@@ -182,10 +182,11 @@ class GaussianProcess:
         memory: FitMemory | None = None,
         before: Observations | None = None,
     ) -> Posterior:
-        """Fit the model to standardized rewards; the posterior averages the most probable models by their evidence.
+        """Fit the model to standardized rewards, and return the average of the most probable posteriors.
 
-        A `memory` of earlier fits saves time and does not change the result. If the fit starts from an earlier fit to
-        the first observations, `before` holds these, standardized by themselves.
+        Posteriors are weighted by their evidence. A `memory` of earlier fits saves time and does not change the result.
+        With `before`, the first observations standardized on their own, only the models that are probable for these are
+        tried.
         """
         return self.fit_and_average(space, observations, memory, before)[0]
 
@@ -196,10 +197,10 @@ class GaussianProcess:
         memory: FitMemory | None = None,
         before: Observations | None = None,
     ) -> tuple[Posterior, Callable[[], Posterior] | None]:
-        """Fit the model as `fit` does; return the posterior and a function that averages it over its hyperparameters.
+        """Fit the model as `fit` does; return the posterior, and a function that averages it over hyperparameters.
 
-        The averaged posterior is for predictions. The function is None if rewards have seeds, or if there are so many
-        rewards that the average would hardly differ.
+        The function returns the posterior for predictions. It is None with common random numbers, or if there are so
+        many rewards that averaging would change little.
         """
         from conbo.models.fit import probabilities
         from conbo.models.fit_memory import FitMemory
@@ -220,7 +221,7 @@ class GaussianProcess:
         return posterior, partial(averaged, fits, self.structures(space), first, observations, self.noise == "small")
 
     def _fits(self, space: Space, observations: Observations, memory: FitMemory, earlier: Sequence[Fit]) -> list[Fit]:
-        """Return the fits of the most probable models to these observations, from the memory if they are there."""
+        """Return the most probable models of observations, refined from `earlier` ones, or recalled from the memory."""
         import torch
 
         from conbo.models.fit import announce, fit, restored

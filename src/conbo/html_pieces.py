@@ -8,12 +8,12 @@ MARGIN = 8  # between the frame and the edge of a line plot, in CSS pixels
 
 
 def text(value: object) -> str:
-    """Return a value as text, escaped for HTML; floats have four significant digits."""
+    """Return a value as text that is escaped for HTML; floats have four significant digits."""
     return escape(f"{value:.4g}" if isinstance(value, float) else str(value))
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]], caption: str = "") -> str:
-    """Return a table with a heading for every column."""
+    """Return an HTML table with a heading for every column."""
     head = "".join(f"<th>{escape(name)}</th>" for name in header)
     body = "".join(f"<tr>{''.join(f'<td>{text(cell)}</td>' for cell in row)}</tr>" for row in rows)
     title = f"<caption>{escape(caption)}</caption>" if caption else ""
@@ -21,7 +21,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]], caption: str 
 
 
 def pairs(rows: Iterable[tuple[str, object]], caption: str = "") -> str:
-    """Return a table with one row for each name and its value."""
+    """Return an HTML table with one row for each pair of a name and a value."""
     body = "".join(f"<tr><th>{escape(name)}</th><td>{text(value)}</td></tr>" for name, value in rows)
     title = f"<caption>{escape(caption)}</caption>" if caption else ""
     return f"<table>{title}<tbody>{body}</tbody></table>"

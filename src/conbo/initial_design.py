@@ -14,9 +14,9 @@ MOST_INITIAL_WITH_PRIOR = 2  # the same for a study with a prior, because an ear
 
 
 def default_size(space: Space, has_prior: bool) -> int:
-    """Return the default size of the design: 2 d + 2 points for d parameters, at most 20, or at most 2 with a prior.
+    """Return the default size of the initial design: 2 d + 2 points for d parameters, but at most 20.
 
-    A prior is an earlier study, which replaces most of the design.
+    With a prior, which is an earlier study, there are at most 2.
     """
     d = space.n_state_dims + space.n_action_dims
     return min(2 * d + 2, MOST_INITIAL_WITH_PRIOR if has_prior else MOST_INITIAL)
@@ -25,9 +25,9 @@ def default_size(space: Space, has_prior: bool) -> int:
 def design_points(
     space: Space, states: StateDistribution, seed: int, first: int, n: int, state: Point | None = None
 ) -> Array:
-    """Return n points (n, d) of the design in the unit cube, from number `first` on.
+    """Return n points (n, d) of the initial design in the unit cube, from number `first` on.
 
-    If a `state` is given, all points have it, and only their actions come from the design.
+    If a `state` is given, all points are in this state, and only their actions come from the design.
     """
     d_s, d_x = space.n_state_dims, space.n_action_dims
     u = sobol_points(first + n, d_s + d_x, seed)[first:]

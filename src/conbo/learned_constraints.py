@@ -1,4 +1,4 @@
-"""The probability that an action satisfies the learned constraints.
+"""The probability that a point satisfies the learned constraints.
 
 The slack of an outcome is the amount by which it satisfies its constraint, negative if it violates it.  The slack of
 each constraint is modeled by its own Gaussian process, and constraints are assumed to be independent:
@@ -32,10 +32,13 @@ ROUNDING = 1e-9  # tolerance when a probability is compared with the confidence
 
 @dataclass(frozen=True)
 class LearnedConstraint:
-    """The model of one constraint, which is satisfied if the expected slack is at least the threshold."""
+    """The model of one constraint, which is satisfied if the expected slack is at least the threshold.
+
+    A slack is the amount by which a measured outcome satisfies the constraint, negative if it violates it.
+    """
 
     name: str
-    posterior: Posterior  # of the standardized slack
+    posterior: Posterior  # posterior of the standardized slack
     threshold: float  # standardized slack of an action that just satisfies the constraint
     observations: Observations  # the data of the model, with standardized slacks as rewards
 
@@ -45,7 +48,10 @@ class LearnedConstraint:
         return (self.posterior.mean(points) - self.threshold) / variance.sqrt()
 
     def margins_and_gradients(self, points: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the margins (n,) of points (n, d), see `margins`, and their gradients (n, d)."""
+        """Return by how many standard deviations (n,) the expected slack at points (n, d) exceeds the threshold.
+
+        Also return the gradients (n, d).
+        """
         moments = self.posterior.moments(points)
         variance = moments.variance.clamp_min(LEAST_VARIANCE)
         margin = (moments.mean - self.threshold) / variance.sqrt()
@@ -57,9 +63,9 @@ class LearnedConstraint:
 class LearnedConstraints:
     """All learned constraints, and the confidence with which they must be satisfied."""
 
-    outcomes: tuple[LearnedConstraint, ...]
+    outcomes: tuple[LearnedConstraint, ...]  # constraints on measured outcomes
     confidence: float  # least probability that an action of the policy satisfies all constraints
-    success: LearnedConstraint | None = None  # that an evaluation does not fail; None if failures are not modeled
+    success: LearnedConstraint | None = None  # the constraint that evaluations succeed; None if it is not learned
 
     @property
     def all(self) -> tuple[LearnedConstraint, ...]:
@@ -79,10 +85,9 @@ class LearnedConstraints:
         return log_probability >= log(self.confidence) - ROUNDING
 
     def levels(self, points: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the levels Φ⁻¹(P) (n,) of points (n, d), and their gradients (n, d).
+        """Return Φ⁻¹(P) (n,) at points (n, d), and its gradients (n, d), where P is the probability of feasibility.
 
-        P is the probability that a point satisfies all constraints.  It equals the required confidence where the level
-        equals `wanted`.
+        P reaches the required confidence where Φ⁻¹(P) equals `wanted`.
         """
         value, slope = log_probability_and_gradient(self.all, points)
         probability = value.exp().clamp(LOWEST, HIGHEST)
@@ -92,19 +97,19 @@ class LearnedConstraints:
 
     @property
     def wanted(self) -> float:
-        """The level Φ⁻¹(P) of an action whose probability P of satisfying all constraints equals the confidence."""
+        """The value of Φ⁻¹(P) at which the probability of feasibility P equals the required confidence."""
         return float(torch.special.ndtri(torch.tensor(self.confidence, dtype=torch.float64)))
 
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
-        """Return which states (m, d_s) correlate by at least `least` with a known state (k, d_s), for every constraint.
+        """Return which states (m, d_s) are similar to one of the known states (k, d_s): correlated by at least `least`.
 
-        It is the prior correlation between the slacks of an action in the two states.
+        This must hold for the prior correlation of every constraint's slack.
         """
         return torch.stack([one.posterior.resemble(states, known, least) for one in self.all]).all(0)
 
 
 def log_probability_and_gradient(constraints: tuple[LearnedConstraint, ...], points: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the log-probabilities (n,) that points (n, d) satisfy these constraints, and their gradients (n, d)."""
+    """Return the log-probabilities (n,) that points (n, d) satisfy the given constraints, and gradients (n, d)."""
     value, gradient = points.new_zeros(len(points)), torch.zeros_like(points)
     for one in constraints:
         margin, slope = one.margins_and_gradients(points)
@@ -115,5 +120,5 @@ def log_probability_and_gradient(constraints: tuple[LearnedConstraint, ...], poi
 
 
 def inverse_mills(margin: Tensor, log_cdf: Tensor) -> Tensor:
-    """Return φ(h) / Φ(h), the derivative of log Φ(h) with respect to the margin h, given log Φ(h)."""
+    """Return the inverse Mills ratio φ(h) / Φ(h), which is the derivative of log Φ(h), given h and log Φ(h)."""
     return (-margin.square() / 2 - log_cdf - log(2 * pi) / 2).exp()

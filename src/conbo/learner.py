@@ -69,7 +69,7 @@ class Learner:
         self._reward_range = reward_range
         self._seed_rule = seed_rule  # None if trials have no seeds
         self._prior_trials = prior  # completed trials of an earlier study
-        # beliefs of the earlier study by number of state columns, because a method may treat states as actions
+        # the belief of the earlier study, by number of state columns, which is 0 if a method models states as actions
         self._earlier: dict[int, Belief] = {}
         self._space, self._states, self._method, self._model = space, states, method, model
         self._maximize, self._memory, self._device = maximize, FitMemory(shelf), usable_device(device)
@@ -81,19 +81,16 @@ class Learner:
 
     @property
     def knows_gains(self) -> bool:
-        """Whether the method computes how much reward the next evaluation is expected to gain."""
+        """Whether the method computes the expected gain of the next evaluation, in units of the reward."""
         return self._method.values_are_gains and getattr(self._method.proposal, "knows_gains", False)
 
     def fit(self, trials: Sequence[Trial]) -> None:
-        """Fit the model now, so that the next suggestion takes less time."""
+        """Fit the model to the trials now, so that the next suggestion takes less time."""
         if self._method.uses_model:
             self._fitted(trials, self._method.states_as_actions)
 
     def propose(self, trials: Sequence[Trial], n: int, seed: int, state: Point | None = None) -> Suggestion:
-        """Suggest the next n points; if a `state` is given, because the environment has set it, all points have it.
-
-        The suggestion has an expected gain if the method computes one.
-        """
+        """Suggest the next n points to evaluate; if a state is given, all points are in this state."""
         generator = torch.Generator().manual_seed(seed)
         method = self._method
         belief = self._fitted(trials, method.states_as_actions) if method.uses_model else self._prior(trials)
@@ -113,10 +110,7 @@ class Learner:
         return suggestion if self.knows_gains else replace(suggestion, expected_gain=None)
 
     def _feasible(self, points: Tensor, generator: torch.Generator) -> Tensor:
-        """Return feasible points (n, d) near the given ones.
-
-        A state without a feasible action is replaced by a state drawn from P[s].
-        """
+        """Move points (n, d) to feasible ones nearby; states without a feasible action are replaced by draws of P[s]."""
         near = snap(self._space, points)
         lost = ~contains(self._space, near)
         if bool(lost.any()):
@@ -125,7 +119,7 @@ class Learner:
         return near
 
     def propose_improving(self, trials: Sequence[Trial], seed: int, state: Point) -> Array:
-        """Return the action (1, d_x) with the highest expected improvement over the best reward in this state."""
+        """Return the action (1, d_x) with the highest expected improvement over the best observed reward of a state."""
         there = torch.from_numpy(self._space.encode_states([state]))[0].to(self._device)
         generator = torch.Generator().manual_seed(seed)
         belief = self._with_pending(self._fitted(trials, states_as_actions=False), trials)
@@ -135,14 +129,14 @@ class Learner:
         return points[:, len(there) :].numpy()
 
     def total_cost(self, trials: Sequence[Trial]) -> tuple[float, float]:
-        """Return the total cost of the trials that have ended, and that of the running ones.
+        """Return the total cost of the trials that have ended, and the total cost of the running ones.
 
         A trial whose cost is not known yet counts with its expected cost.
         """
         return self._costs.total(trials)
 
     def policy(self, trials: Sequence[Trial]) -> Policy:
-        """Create the policy that has been learned from the trials; warn if it cannot depend on the state."""
+        """Return the policy that is learned from the trials; warn if it cannot depend on the state."""
         belief = self._fitted(trials, states_as_actions=False)
         # learned constraints can make the best action depend on the state even if the reward's model does not
         if self._method.policy is None and belief.constraints is None:
@@ -150,7 +144,7 @@ class Learner:
         return Policy(belief, self._maximize, self._method.policy)
 
     def policy_value(self, trials: Sequence[Trial]) -> float:
-        """Return the policy's expected reward, averaged over P[s], as the model estimates it."""
+        """Return the model's estimate of the policy's expected reward, averaged over P[s]."""
         belief = self._fitted(trials, states_as_actions=False)
         states, weights = typical_states(belief, VALUE_STATES)
         states = states.to(belief.device)
@@ -203,7 +197,7 @@ class Learner:
         return belief
 
     def _belief(self, space: Space, states: StateDistribution, told: Observations) -> Belief:
-        """Fit a belief to these observations and, if the study has a prior, to those of the earlier study."""
+        """Fit a belief to the observations `told` and, if the study has a prior, to those of the earlier study."""
         if not self._prior_trials:
             return fit_belief(space, states, told, self._model, self._memory)
         if (before := self._earlier.get(space.n_state_dims)) is None:
@@ -213,7 +207,7 @@ class Learner:
         return fit_with_prior(space, states, told, before, self._model, self._memory)
 
     def _prior(self, trials: Iterable[Trial]) -> Belief:
-        """Return a belief whose posterior is a prior, not fitted to the trials, for methods that use no model."""
+        """Return a belief for methods that use no model; its posterior is a prior that is not fitted to the trials."""
         family, *_ = GaussianProcess().structures(self._space).plain
         kernel = family.kernel(torch.zeros(family.n_lengthscales + family.n_variances, dtype=torch.float64))
         observations = self._observations(_completed(trials))
@@ -246,7 +240,7 @@ def _completed(trials: Iterable[Trial]) -> list[Trial]:
 
 
 def _measured(completed: Sequence[Trial]) -> dict[str, Tensor]:
-    """Return the outcomes besides the reward by name, (n,) each, with NaN for trials without the outcome."""
+    """Return the measured outcomes (n,) of n trials besides the reward, by name, with NaN where one is missing."""
     names = sorted({name for trial in completed for name in trial.measured})
     columns = ([trial.measured.get(name, nan) for trial in completed] for name in names)
     return {name: torch.tensor(column, dtype=torch.float64) for name, column in zip(names, columns, strict=True)}

@@ -12,7 +12,7 @@ PAGE = 1000  # largest number of states in one request, or of trials in one answ
 
 
 class Service(Protocol):
-    """The methods of a client that a remote policy calls."""
+    """The method of `Client` that a remote policy calls."""
 
     def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]: ...
 
@@ -40,8 +40,10 @@ class RemotePolicy:
 
         Parameters
         ----------
-        state, extrapolate
-            As in `Policy`.
+        state
+            The state by name; None in a space without states.
+        extrapolate
+            Whether a number out of range counts as the nearest one in range, instead of raising.
 
         Returns
         -------
@@ -55,8 +57,10 @@ class RemotePolicy:
 
         Parameters
         ----------
-        states, extrapolate
-            As in `Policy.many`.
+        states
+            The states, each by name.
+        extrapolate
+            Whether a number out of range counts as the nearest one in range, instead of raising.
 
         Returns
         -------
@@ -70,8 +74,10 @@ class RemotePolicy:
 
         Parameters
         ----------
-        state, extrapolate
-            As in `Policy.predict`.
+        state
+            The state by name; None in a space without states.
+        extrapolate
+            Whether a number out of range counts as the nearest one in range, instead of raising.
 
         Returns
         -------
@@ -85,8 +91,10 @@ class RemotePolicy:
 
         Parameters
         ----------
-        states, extrapolate
-            As in `Policy.predict_many`.
+        states
+            The states, each by name.
+        extrapolate
+            Whether a number out of range counts as the nearest one in range, instead of raising.
 
         Returns
         -------

@@ -1,4 +1,4 @@
-"""A trial: one point, and the result of its evaluation."""
+"""A trial: one point (state and action), and the result of its evaluation."""
 
 import inspect
 import math
@@ -68,7 +68,10 @@ class Outcomes:
 
 
 def outcomes_of(result: object) -> Outcomes:
-    """Convert the result of an objective, a number or a mapping with 'reward'; raise RewardError if it is neither."""
+    """Convert what an objective returned, which must be a number or a mapping with 'reward', to `Outcomes`.
+
+    Raises RewardError if it is neither.
+    """
     if inspect.isawaitable(result):
         if inspect.iscoroutine(result):
             result.close()  # otherwise Python warns later that it was never awaited
@@ -84,10 +87,10 @@ def outcomes_of(result: object) -> Outcomes:
 
 @dataclass(frozen=True)
 class Trial:
-    """One point of a study, and the result of its evaluation so far.
+    """One point of a study (state and action), and the result of its evaluation.
 
-    A trial is a plain record in the user's names, units and sign. Two trials are equal if they have the same number,
-    state, action, seed, status, outcomes and error, regardless of who evaluated them and when.
+    Values have the user's names and units. Two trials are equal if they have the same number, state, action, seed,
+    status, outcomes and error, regardless of who evaluated them and when.
 
     Parameters
     ----------
@@ -106,7 +109,7 @@ class Trial:
     worker
         Name of the process that asked for the trial or evaluates it; None if it is not known.
     leased
-        Whether a run has a lease of the trial. If that run dies, another one takes the trial over.
+        Whether a worker has a lease of the trial. If the worker dies, another one takes the trial over.
     attempts
         Number of the current evaluation, or of the next one if it has not begun; starts at 1.
     started
@@ -141,12 +144,12 @@ class Trial:
 
     @property
     def arguments(self) -> tuple[Any, ...]:
-        """The arguments with which an objective is called: copies of state and action, and the seed if there is one."""
+        """The arguments with which an objective is called: state, action and, with common random numbers, the seed."""
         return dict(self.state), dict(self.action), *(() if self.seed is None else (self.seed,))
 
     @property
     def point(self) -> dict[str, Value]:
-        """The values of state and action by name, and the seed if there is one."""
+        """The values of state, action and, with common random numbers, the seed, by name."""
         return {**self.state, **self.action, **({} if self.seed is None else {"seed": self.seed})}
 
     @property
@@ -161,7 +164,7 @@ class Trial:
 
     @property
     def measured(self) -> Mapping[str, float]:
-        """The outcomes besides the reward, by name."""
+        """The measured outcomes besides the reward, by name."""
         return {} if self.outcomes is None else self.outcomes.measured
 
     @property
@@ -171,15 +174,15 @@ class Trial:
 
     @property
     def teaches_failure(self) -> bool:
-        """Whether a study learns from the failure of this trial, because its point is the likely cause.
+        """Whether the trial failed, probably because of its point, so that a study may learn from the failure.
 
-        The point is not the likely cause if the trial was canceled, or if its workers died.
+        A study learns nothing from a trial that was canceled, or whose workers died.
         """
         lost = self.error.endswith(LOST) or self.error.startswith(LOST_KINDS)
         return self.status == "failed" and self.error != "" and not lost
 
     def told(self, outcomes: Outcomes) -> "Trial":
-        """Return the completed trial with these outcomes; raise TrialError if it has failed or has other outcomes."""
+        """Return the trial, completed with outcomes; raise TrialError if it has failed or has other outcomes."""
         if self.status == "failed":
             raise TrialError(f"trial {self.number} has failed and cannot be told a reward, but got {outcomes.reward}.")
         if self.outcomes is not None and self.outcomes != outcomes:
@@ -189,7 +192,7 @@ class Trial:
         return replace(self, status="completed", outcomes=outcomes)
 
     def failed(self, error: str = "") -> "Trial":
-        """Return the failed trial; raise TrialError if it is completed. A trial that has failed keeps its error."""
+        """Return the trial as failed; raise TrialError if it is completed. A trial that has failed keeps its error."""
         if self.status == "completed":
             raise TrialError(f"trial {self.number} was told reward={self.reward} and cannot fail any more.")
         return self if self.status == "failed" else replace(self, status="failed", error=str(error))
@@ -197,16 +200,16 @@ class Trial:
 
 @dataclass(frozen=True)
 class SuggestedTrials:
-    """New trials, with their expected gain and cost."""
+    """New trials that a method suggests, with their expected gain and cost."""
 
     trials: list[Trial]
-    # how much reward the best of the evaluations is expected to gain; None if the method does not compute it
+    # expected gain of the best trial, in units of the reward; None if the method does not compute it
     expected_gain: float | None = None
     expected_cost: float | None = None  # expected cost of all trials together; None if evaluations have no costs
 
 
 def unlike_before(told: Trial) -> RewardError:
-    """Return the error for a trial that has a noise variance although earlier ones have none, or the reverse."""
+    """Return the error for a trial with a noise variance if earlier trials have none, or without one if they have."""
     return RewardError(
         f"`noise` must be given with every reward or with none, but got noise={told.noise} for trial "
         f"{told.number}, unlike before."
@@ -214,7 +217,11 @@ def unlike_before(told: Trial) -> RewardError:
 
 
 def check_trial(trial: Trial, space: Space, rule: SeedRule | None, learned: LearnedSettings, n_known: int) -> None:
-    """Raise an error that names the trial, unless it is valid under these settings and all earlier trials are known."""
+    """Raise an error that names the trial, unless it is valid in a study with `n_known` earlier trials.
+
+    Its point must belong to the space, its seed must obey the rule, and its outcomes must include those that the study
+    learns.
+    """
     if not 0 <= trial.number <= n_known:
         raise TrialError(f"trial {n_known} must come before trial {trial.number}, but is missing.")
     try:
