@@ -110,7 +110,7 @@ class Learner:
         return suggestion if self.knows_gains else replace(suggestion, expected_gain=None)
 
     def _feasible(self, points: Tensor, generator: torch.Generator) -> Tensor:
-        """Move points (n, d) to feasible ones nearby; states without a feasible action are replaced by draws of P[s]."""
+        """Move points (n, d) to feasible ones nearby; states without a feasible action are drawn anew from P[s]."""
         near = snap(self._space, points)
         lost = ~contains(self._space, near)
         if bool(lost.any()):

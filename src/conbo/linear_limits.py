@@ -1,10 +1,10 @@
-"""Linear constraints on points of the unit cube: the slacks of a point, and feasible points near it.
+"""Linear constraints on points u of the unit cube: the slacks of a point, and feasible points near it.
 
     slack_j(u) = bound_j - Σ_i coefficient_ji value_i(u_i) >= 0
 
-A parameter's value, in the user's units, is linear in its column u_i, or exponential on a log scale.  So a limit is a
-flat or a curved surface in the unit cube, with a known normal.  An equality becomes two limits.  Each limit is divided
-by its range over the cube, so that slacks are of the order of one.
+A parameter's value, in the user's units, is linear in its column u_i, or exponential on a log scale.  So the boundary
+of a limit is a flat or curved surface in the unit cube.  An equality becomes two limits.  Each limit is divided by its
+range over the cube, so that slacks are of the order of one.
 
 Feasible points are found by alternating projections, for many rows at once.  If these do not converge, a mixed-integer
 linear program finds the nearest feasible point (SciPy's HiGHS, imported on use).
@@ -34,21 +34,21 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class LinearLimits:
-    """J linear inequalities on points with d columns in the unit cube; `linear_limits` creates them."""
+    """J inequalities on points (d,) of the unit cube, which are linear in the user's units."""
 
     parameters: tuple[Parameter, ...]  # one for each of the d columns
     constraints: tuple[LinearConstraint, ...]
     owner: NDArray[np.int64]  # (J,), index of the constraint that each limit belongs to
-    coefficients: Array  # (J, d)
-    bounds: Array  # (J,)
+    coefficients: Array  # (J, d), coefficients of the values in the user's units
+    bounds: Array  # (J,), largest allowed sums of coefficients times values
     margins: Array  # (J,), least slack of projected points; zero for equalities and for limits on integers alone
     rounding: Array  # (J,), tolerance: a slack may be this far below zero because of rounding errors
 
     @cached_property
     def scales(self) -> tuple[Array, Array, Array]:
-        """The lower end, the width, and log(upper end / lower end) of every column's range, each (d,).
+        """The lower end, the width, and log(upper end / lower end) of every parameter's range, each (d,).
 
-        The logarithm is zero on a linear scale.  Categories have no numbers, so all three are zero for them.
+        The logarithm is zero on a linear scale, and all three are zero for categories.
         """
         scales = [None if isinstance(p, Categorical) else p.scale for p in self.parameters]
         low = np.array([0.0 if s is None else s.low for s in scales])
@@ -58,11 +58,14 @@ class LinearLimits:
 
     @cached_property
     def curved(self) -> bool:
-        """Whether some limit is curved, because a column is on a log scale."""
+        """Whether some limit is a curved surface in the unit cube, because a column is on a log scale."""
         return bool(self.scales[2].any())
 
     def values(self, points: Array, first: int = 0) -> Array:
-        """Return the values of points in the user's units; `points` may have only the columns from index `first` on."""
+        """Convert points (..., columns) of the unit cube to values (..., columns) in the user's units.
+
+        `points` may have only the columns from index `first` on.
+        """
         low, width, log_ratio = self.scales
         if points.shape[-1] < len(low):
             low, width, log_ratio = (part[first : first + points.shape[-1]] for part in self.scales)
@@ -72,7 +75,7 @@ class LinearLimits:
         return values
 
     def used(self, points: Array, first: int = 0) -> Array:
-        """Return Σ_i coefficient_ji value_i for every limit j: (..., J).
+        """Return, for every limit, the sum (..., J) of coefficients times values in the user's units.
 
         The sum is over the columns of `points` (..., columns), which are those from index `first` on.
         """
@@ -83,22 +86,22 @@ class LinearLimits:
         return self.bounds - self.used(points)
 
     def allows(self, slack: Array) -> Flags:
-        """Return which rows of slacks (..., J) satisfy all limits, up to rounding errors."""
+        """Return whether all slacks of a point are non-negative up to rounding errors, for slacks (..., J)."""
         return np.asarray((slack >= -self.rounding).all(-1))
 
     def contains(self, points: Array) -> Flags:
-        """Return which points (..., d) satisfy all limits, up to rounding errors."""
+        """Return whether each of points (..., d) satisfies all limits, up to rounding errors."""
         return self.allows(self.slack(points))
 
     def contains_strictly(self, points: Array) -> Flags:
-        """Return which points (..., d) satisfy all limits, without a tolerance for rounding errors.
+        """Return whether each of points (..., d) satisfies all limits, without a tolerance for rounding errors.
 
         Only equalities, and limits on integers alone, keep their tolerance.
         """
         return np.asarray((self.slack(points) >= np.where(self.margins > 0, 0.0, -self.rounding)).all(-1))
 
     def normals(self, points: Array) -> Array:
-        """Return the gradients (..., J, d) of -slack_j at points (..., d); they point out of the feasible set."""
+        """Return the outward normals (..., J, d) of the limits at points (..., d): the negated gradients of slacks."""
         _, width, log_ratio = self.scales
         if not self.curved:
             return np.broadcast_to(self.coefficients * width, (*points.shape[:-1], *self.coefficients.shape))
@@ -106,9 +109,9 @@ class LinearLimits:
         return self.coefficients * slopes[..., None, :]
 
     def project(self, points: Array, movable: Flags) -> tuple[Array, Flags]:
-        """Move points (n, d) into the limits; also return whether each row satisfies all of them (n,).
+        """Move points (n, d) to nearby ones that satisfy the limits; also return whether this succeeded (n,).
 
-        Only `movable` columns change.  Integers may get values that are not whole.
+        Only `movable` columns (d,) change.  Integers may get values that are not whole.
         """
         points = np.clip(points, 0.0, 1.0) if movable.all() else points.copy()
         points[:, movable] = points[:, movable].clip(0.0, 1.0)
@@ -122,7 +125,10 @@ class LinearLimits:
         return points, inside
 
     def _alternate(self, points: Array, movable: Flags, margins: Array) -> Array:
-        """Move points (n, d) into one violated limit after the other by Newton steps, within the unit cube."""
+        """Move points (n, d) into the limits by alternating projections, within the unit cube.
+
+        Each projection is a Newton step into one violated limit, after which its slack is about its margin (J,).
+        """
         open_rows = np.arange(len(points))
         for _ in range(SWEEPS):
             moving = points[open_rows]
@@ -139,7 +145,7 @@ class LinearLimits:
         return points
 
     def _step_inside(self, points: Array, limit: int, missing: Array, movable: Flags) -> Array:
-        """Move points (n, d) along the normal of one limit, to raise their slacks by `missing` (n,).
+        """Move points (n, d) by a Newton step that raises their slack of one limit by `missing` (n,).
 
         Only columns that are movable, and not at the bound toward which they would move, change.
         """
@@ -150,7 +156,7 @@ class LinearLimits:
         return np.where(movable, (points - normal * (missing / length)[:, None]).clip(0.0, 1.0), points)
 
     def interval(self, points: Array, column: int) -> tuple[Array, Array]:
-        """Return the ends (n,) and (n,) of the interval in which one column may move while points (n, d) stay feasible.
+        """Return the ends (n,) and (n,) of the interval in which one column of points (n, d) satisfies the limits.
 
         All other columns stay as they are.
         """
@@ -168,7 +174,7 @@ class LinearLimits:
         return low, scale.to_unit(np.minimum(value + up, scale.high))
 
     def reachable(self, points: Array, movable: Flags) -> Flags:
-        """Return which points (n, d) could satisfy each limit, taken on its own, if `movable` columns moved.
+        """Return whether each of points (n, d) could satisfy every single limit by moving its `movable` columns (d,).
 
         This is necessary, but not sufficient, for satisfying all limits together.
         """
@@ -180,7 +186,7 @@ class LinearLimits:
     def redundant(self) -> list[int]:
         """Return the indices of constraints that have no effect.
 
-        Every point of the unit cube satisfies them, or they are a multiple of another constraint and no tighter.
+        Every point of the unit cube satisfies such a constraint, or it is a multiple of another one and no tighter.
         """
         low, high = self._ends()
         most = np.maximum(self.coefficients * low, self.coefficients * high).sum(-1)
@@ -199,10 +205,10 @@ class LinearLimits:
         return both[:, 0], both[:, 1]
 
     def nearest(self, point: Array, movable: Flags, limits: Flags | None = None) -> Array | None:
-        """Return the point (d,) nearest to the given one that satisfies all limits; None if there is none.
+        """Return the point nearest to a point (d,) that satisfies all limits, or those flagged by `limits` (J,).
 
-        With `limits` (J,), only the flagged limits must be satisfied.  Only `movable` columns change, and integers get
-        whole values.  The distance is the sum of the columns' distances, each as a fraction of the column's range.
+        Only `movable` columns (d,) change, and integers get whole values.  The distance is the sum of the columns'
+        distances, each as a fraction of the column's range.  The result is None if there is no such point.
         """
         from scipy.optimize import Bounds, LinearConstraint, milp
 
@@ -239,11 +245,11 @@ class LinearLimits:
 
 @dataclass(frozen=True, eq=False)
 class RowLimits:
-    """Limits for a local search whose rows are either whole points, or only the actions of given states."""
+    """Linear limits for r local searches, either over actions in given states, or over states and actions together."""
 
     limits: LinearLimits
-    states: Array | None = None  # (r, d_s), the state of every row, if rows are actions
-    movable: Flags | None = None  # (d,), which columns may change, if rows are whole points
+    states: Array | None = None  # (r, d_s), the state of every search; None if searches move states too
+    movable: Flags | None = None  # (d,), which columns may change, if searches move states too
 
     @property
     def curved(self) -> bool:
@@ -254,10 +260,10 @@ class RowLimits:
         return x if self.states is None else np.concatenate([self.states[rows], x], axis=1)
 
     def tangents(self, x: Array, rows: NDArray[np.int64]) -> tuple[Array, Array]:
-        """Return the limits linearized at x (n, columns): normals N (n, J, columns) and gaps (n, J).
+        """Linearize the limits at x (n, columns): return N (n, J, columns) and gaps (n, J).
 
         A step t from x satisfies the linearized limits if N t <= gaps.  `rows` (n,) are the indices of the local
-        searches that x belongs to, which determine the states if x are actions.
+        searches to which x belongs; they determine the states if x are actions.
         """
         points = self._points(x, rows)
         first = points.shape[1] - x.shape[1]
@@ -265,9 +271,9 @@ class RowLimits:
         return self.limits.normals(points)[..., first:], gaps
 
     def project(self, x: Array, rows: NDArray[np.int64]) -> tuple[Array, Flags]:
-        """Move x (n, columns) into the limits; also return whether each row satisfies all of them (n,).
+        """Move x (n, columns) to nearby points that satisfy the limits; also return whether this succeeded (n,).
 
-        `rows` (n,) are the indices of the local searches that x belongs to, which determine the states if x are
+        `rows` (n,) are the indices of the local searches to which x belongs; they determine the states if x are
         actions.
         """
         points = self._points(x, rows)
@@ -280,7 +286,10 @@ class RowLimits:
 def linear_limits(
     parameters: Sequence[tuple[str, Parameter]], constraints: Sequence[LinearConstraint]
 ) -> LinearLimits | None:
-    """Translate constraints into limits on points with one column per parameter; None without constraints."""
+    """Convert linear constraints to limits on points of the unit cube, with one column per named parameter.
+
+    The result is None if there are no constraints.
+    """
     if not constraints:
         return None
     columns = {name: column for column, (name, _) in enumerate(parameters)}
@@ -305,7 +314,7 @@ def linear_limits(
 
 
 def _size(parameter: Parameter) -> float:
-    """Return the range of a parameter, but at least a small fraction of its largest absolute value.
+    """Return the width of a parameter's range, but at least a small fraction of its largest absolute value.
 
     Rounding errors grow with that value, so a smaller divisor would make slacks unreliable.
     """

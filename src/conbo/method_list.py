@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 DEFAULT_METHOD = "conbo"
 
-# The papers compare methods on this kernel, so their methods come with it.
+# The papers compare their methods with this model, so it is the default of these methods.
 PUBLISHED_MODEL = GaussianProcess(
     "matern52", noise="small", input_warping="none", main_effects="none", output_warping="none", members=1
 )
@@ -45,14 +45,14 @@ class Method:
     model
         The default model of studies with this method.
     states_as_actions
-        Whether the proposal gets a belief in which state parameters are actions, too, so that it optimizes all of them.
+        Whether the proposal treats state parameters as actions, so that it searches for one best state and action.
     uses_model
         Whether the proposal needs a fitted model.
     needs_finite_states
         Whether the method works only with finitely many states.
     values_are_gains
-        Whether the values of the acquisition function, if there is one, are expected gains in reward, rather than
-        information or uncertainty.
+        Whether the values of the acquisition function are expected gains, in units of the reward. Those of entropy
+        search, for example, are not.
     policy
         How the policy chooses actions. By default, it takes the action with the best posterior mean.
 
@@ -84,13 +84,13 @@ class Method:
 
 @dataclass(frozen=True)
 class Listed:
-    """A built-in method in the list, without its proposal and policy; fields are as in `Method`."""
+    """What is known of a built-in method without importing torch."""
 
-    summary: str
-    reference: str
-    model: GaussianProcess = PUBLISHED_MODEL
-    needs_finite_states: bool = False
-    keeps_constraints: bool = True  # whether its policy takes the model's best actions, subject to learned constraints
+    summary: str  # one line on what the method does
+    reference: str  # where the method was published
+    model: GaussianProcess = PUBLISHED_MODEL  # the default model of studies with this method
+    needs_finite_states: bool = False  # whether the method works only with finitely many states
+    keeps_constraints: bool = True  # whether the method's policy satisfies learned constraints
 
 
 LISTED: dict[str, Listed] = {
@@ -219,7 +219,7 @@ def methods() -> Summaries:
 
 
 def listed(name: str) -> Listed:
-    """Return the entry of the built-in method of this name; raise SettingError if there is none."""
+    """Return what is known of a built-in method, by its name; raise SettingError if the name is unknown."""
     if not isinstance(name, str) or name not in LISTED:
         from conbo.spaces import closest
 

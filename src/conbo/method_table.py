@@ -39,7 +39,7 @@ def _method(
     values_are_gains: bool = True,
     policy: PolicyRecipe | None = None,
 ) -> Method:
-    """Create the method that `method_list.py` lists under this name, with its recipes."""
+    """Create the built-in method of a name that `method_list.py` lists, from its proposal and settings."""
     one = listed(name)
     return Method(
         name,
@@ -56,7 +56,7 @@ def _method(
 
 
 def _entropy_search(value: StateValueRecipe) -> Maximizer:
-    """Return a proposal that maximizes an entropy search with few starts, because entropy estimates are expensive."""
+    """Return the proposal that maximizes an entropy search; it has few starts, because estimates are expensive."""
     halving = SuccessiveHalving(iterations=3, survivors=2)
     return Maximizer(ConBO(value), screened=256, starts=4, iterations=12, finalists=2, halving=halving)
 
@@ -102,6 +102,6 @@ METHODS: dict[str, Method] = {
 
 
 def method(name: str) -> Method:
-    """Return the method of this name; raise SettingError if there is none."""
+    """Return the built-in method of a name; raise SettingError if the name is unknown."""
     listed(name)  # raises if the name is unknown
     return METHODS[name]

@@ -1,4 +1,4 @@
-"""Messages about steps that take long, through the logger `conbo`, and a context that shows them to the user."""
+"""Messages about steps that take long: the logger `conbo`, and a context that shows its messages to the user."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -8,7 +8,7 @@ LOG = logging.getLogger("conbo")
 
 
 def in_words(seconds: float) -> str:
-    """Return a duration in words, rounded: "20 seconds", "4 minutes"."""
+    """Return a duration in words, such as "20 seconds" or "4 minutes"."""
     for unit, length in (("hour", 3600.0), ("minute", 60.0)):
         if seconds >= 1.5 * length:
             return f"{seconds / length:.0f} {unit}s"
@@ -29,7 +29,10 @@ class _Lines(logging.Handler):
 
 @contextmanager
 def listening(say: Callable[[str], None]) -> Iterator[None]:
-    """Return a context in which log lines of conbo are passed to `say`, and not to the `say` of an outer context."""
+    """Pass conbo's log messages to the function `say`, while the context is active.
+
+    If contexts are nested, only the inner one gets the messages.
+    """
     handlers, level = LOG.handlers[:], LOG.level
     listener = _Lines(say)
     LOG.handlers[:] = [*(one for one in handlers if not isinstance(one, _Lines)), listener]

@@ -12,25 +12,25 @@ class Seeds:
     """The random seeds with which a simulator produced n rewards."""
 
     values: Tensor  # (n,), integers
-    total: int | None = None  # number of seeds in the study's list of seeds; None if it has no list
+    total: int | None = None  # number of seeds that the study lists; None if it has no list
 
     @property
     def between(self) -> float:
-        """The correlation between the effects of two seeds on rewards.
+        """The correlation between the effects that two seeds have on rewards.
 
-        It is negative if the study lists its seeds, because the effects of all listed seeds add up to zero.
+        If the study lists its seeds, it is negative, because the effects of all listed seeds add up to zero.
         """
         return 0.0 if self.total is None else -1 / (self.total - 1)
 
     @property
     def column(self) -> Tensor:
-        """A column of numbers (n, 1), counted from 0, that are equal where seeds are equal."""
+        """The seeds as a column (n, 1) for models: numbered from 0 in increasing order, and equal for equal seeds."""
         return torch.unique(self.values, return_inverse=True)[1][:, None].to(torch.float64)
 
 
 @dataclass(frozen=True)
 class Observations:
-    """n observed points with their outcomes, and p pending points, whose outcomes are not known yet.
+    """The data for a model: n points with their rewards, and p pending points, whose rewards are not known yet.
 
     Built-in models of the reward do not use the outcomes in `measured`; your own model may.
     """
@@ -49,7 +49,7 @@ class Observations:
 
     @property
     def seeds_are_used_up(self) -> bool:
-        """Whether the study lists its seeds, and every seed of the list has a reward."""
+        """Whether the study lists its simulator seeds, and every seed of the list has a reward."""
         seeds = self.seeds
         return seeds is not None and seeds.total is not None and len(seeds.values.unique()) >= seeds.total
 
@@ -58,7 +58,7 @@ class Observations:
         return self._rows(slice(n))
 
     def evenly(self, n: int) -> "Observations":
-        """Return n observations, evenly spaced from the first to the last, or all if there are at most n."""
+        """Return n of the observations, at evenly spaced indices, or all if there are at most n."""
         if len(self) <= n:
             return self
         return self._rows(torch.linspace(0, len(self) - 1, n, device=self.rewards.device).long())
@@ -75,7 +75,7 @@ class Observations:
         return replace(self, pending=torch.cat([self.pending, points]))
 
     def to(self, device: torch.device) -> "Observations":
-        """Return the same observations on another device."""
+        """Return the same observations with their tensors on another torch device."""
         noise = None if self.noise is None else self.noise.to(device)
         measured = {name: values.to(device) for name, values in self.measured.items()}
         seeds = None if self.seeds is None else replace(self.seeds, values=self.seeds.values.to(device))

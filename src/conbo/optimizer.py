@@ -1,4 +1,4 @@
-"""The optimizer: it suggests trials, records their rewards and learns a policy, in memory.
+"""The optimizer: suggests trials, records their rewards and learns a policy, in memory.
 
 The suggestion of trial k depends on (seed, k) and on the rewards of earlier trials, but not on the order in which these
 were told or on the process that asked. So a resumed study continues as if it had never stopped.
@@ -47,14 +47,20 @@ class Optimizer:
         States and actions.
     direction
         "maximize" or "minimize" the reward.
-    method, state_distribution, model, initial, cost, prior, reward_range
-        As in `Study`.
-    common_random_numbers, seeds, outcome_constraints, confidence, failures
-        As in `Study`.
+    method, model
+        How points are chosen, and which model is fitted to the rewards, as in `Study`.
+    state_distribution, initial, cost, prior, reward_range
+        P[s], the size of the initial design, costs of evaluations, an earlier study, and known limits of the expected
+        reward, as in `Study`.
+    common_random_numbers, seeds
+        Whether the method chooses the simulator's seed, and from which list, as in `Study`.
+    outcome_constraints, confidence, failures
+        Limits on measured outcomes, the probability of satisfying them, and whether to learn where evaluations fail, as
+        in `Study`.
     seed
         Seed of all suggestions.
     device
-        Torch's name of the device on which the model is fitted and searched: "cpu", "cuda", "cuda:1".
+        The device on which the model is fitted and searched, as torch names it: "cpu", "cuda", "cuda:1".
 
     Raises
     ------
@@ -129,7 +135,7 @@ class Optimizer:
 
     @property
     def recipe(self) -> Method:
-        """The method with its recipes, which are imported on first use."""
+        """The method, including its proposal and policy, which are imported on first use."""
         if isinstance(self._method, Method):
             return self._method
         from conbo.method_table import method
@@ -138,7 +144,7 @@ class Optimizer:
 
     @property
     def learner(self) -> Learner:
-        """The learner, which fits models and suggests points; its first use takes seconds if torch is not loaded."""
+        """The object that fits models and suggests points; its first use takes seconds if torch is not loaded."""
         if self._made_learner is None:
             if "torch" not in sys.modules:
                 LOG.info("Loading torch for the model; this takes a few seconds.")
@@ -160,9 +166,9 @@ class Optimizer:
         return len(self._with_status("completed"))
 
     def restore(self, trials: Iterable[Trial]) -> None:
-        """Continue from the trials of an optimizer with the same settings, in the order of their numbers.
+        """Replace all trials by those of another optimizer with the same settings, in the order of their numbers.
 
-        Raises TrialError, PointError or RewardError if a trial cannot come from such an optimizer.
+        Raises TrialError, PointError or RewardError if a trial is not valid under these settings.
         """
         restored = list(trials)
         for number, trial in enumerate(restored):
@@ -172,13 +178,13 @@ class Optimizer:
         self.adopt(restored)
 
     def fit(self) -> None:
-        """Fit the model now, so that the next suggestion takes less time."""
+        """Fit the model now, if the initial design is complete, so that the next suggestion takes less time."""
         if self.n_completed >= self.initial:
             self.learner.fit(self.trials)
 
     @property
     def knows_gains(self) -> bool:
-        """Whether the method computes how much reward the next evaluation is expected to gain."""
+        """Whether the method computes the expected gain of the next evaluation, in units of the reward."""
         return self.learner.knows_gains
 
     def ask(self, n: int = 1, state: Point | None = None) -> list[Trial]:
@@ -189,7 +195,7 @@ class Optimizer:
         n
             Number of trials.
         state
-            The state that the environment has set; by default the method chooses it.
+            The state that the environment has set; by default, the method chooses it.
 
         Returns
         -------
@@ -208,7 +214,7 @@ class Optimizer:
         return trials
 
     def suggest(self, n: int = 1, state: Point | None = None) -> SuggestedTrials:
-        """Return the trials that `ask` would return, with their expected gain and cost, without recording them."""
+        """Suggest n trials with their expected gain and cost, as `ask` does, without recording them as pending."""
         at_least(1, "n", n)
         given = None if state is None else self._valid_state(state)
         known = self.trials  # a copy, because another thread may record rewards meanwhile
@@ -228,7 +234,7 @@ class Optimizer:
         return SuggestedTrials([Trial(k, dict(s), x, seed=seed) for k, (s, x, seed) in points], gain, cost)
 
     def adopt(self, trials: Iterable[Trial]) -> None:
-        """Record trials that were created or changed elsewhere; each replaces the trial of the same number."""
+        """Record trials that were created or changed elsewhere; each replaces the trial with the same number."""
         for trial in sorted(trials, key=lambda trial: trial.number):
             check_trial(trial, self.space, self.seed_rule, self.learned, len(self._trials))
             self._trials[trial.number : trial.number + 1] = [trial]
@@ -246,8 +252,12 @@ class Optimizer:
 
         Parameters
         ----------
-        trial, reward, noise, outcomes, cost
-            As in `Study.tell`.
+        trial
+            The trial or its number.
+        reward, noise
+            The reward, as the objective returns it, and its noise variance, which is given for all trials or for none.
+        outcomes, cost
+            Further results by name, such as ``{"wait": 4.2}``, and what the evaluation cost, with ``cost="learned"``.
 
         Raises
         ------
@@ -270,8 +280,10 @@ class Optimizer:
 
         Parameters
         ----------
-        trial, error
-            As in `Study.fail`.
+        trial
+            The trial or its number.
+        error
+            Why it failed. Without an error, the trial is canceled, and nothing is learned from it.
 
         Raises
         ------
@@ -282,7 +294,7 @@ class Optimizer:
         self._trials[failed.number] = failed
 
     def find(self, trial: Trial | int) -> Trial:
-        """Return the present record of a trial, which is given as a trial or by its number."""
+        """Return the latest version of a trial, which is given itself or by its number; raise TrialError if unknown."""
         number = trial.number if isinstance(trial, Trial) else trial
         if isinstance(number, int) and 0 <= number < len(self._trials):
             known_trial = self._trials[number]
@@ -295,13 +307,13 @@ class Optimizer:
         raise TrialError(f"unknown trial {number!r}: {known}.")
 
     def ask_improving(self, state: Point) -> Trial:
-        """Suggest a trial in this state, with the highest expected improvement over the best reward of the state."""
+        """Suggest a trial in a state, with the highest expected improvement over the best observed reward there."""
         trial = self.suggest_improving(state)
         self.adopt([trial])
         return trial
 
     def suggest_improving(self, state: Point) -> Trial:
-        """Return the trial that `ask_improving` would return, without recording it."""
+        """Suggest a trial in a state, as `ask_improving` does, without recording it as pending."""
         if self.n_completed == 0:
             return self.suggest(state=state).trials[0]
         valid = self._valid_state(state)
@@ -313,12 +325,15 @@ class Optimizer:
         return Trial(number, valid, action, seed=seed)
 
     def best_observed(self) -> list[dict[str, Any]]:
-        """Return the best trial of every state, as `Study.best_observed` describes."""
+        """List every state with the action, the reward and the number of its best trial that satisfies the constraints.
+
+        They are None for a state without such a trial. Raises SettingError if there are infinitely many states.
+        """
         kept = [trial for trial in self._with_status("completed") if self.learned.satisfied_by(trial.measured)]
         return best_observed(self.space, self.states, kept, self.maximize)
 
     def add_choices(self, name: str, choices: Iterable[Value], state_distribution: RecipeLike = None) -> None:
-        """Add choices to a categorical state or action, as `Study.add_choices` describes."""
+        """Add choices to a categorical parameter; if its present choices have weights in P[s], give a new P[s]."""
         space = self.space.with_choices(name, choices)
         state_distribution = with_new_choices(state_distribution, self.state_distribution, space, name)
         self.states = bind(state_distribution, space)
@@ -326,7 +341,7 @@ class Optimizer:
         self._made_learner = None
 
     def total_cost(self) -> tuple[float, float]:
-        """Return the total costs of the ended and of the running trials; an unknown cost counts as its expectation."""
+        """Return the total costs of the ended and of the running trials; unknown costs count with their expectation."""
         return (0.0, 0.0) if self.cost is None else self.learner.total_cost(self.trials)
 
     def policy(self) -> Policy:

@@ -1,7 +1,7 @@
 """The user's limits on outcomes that an evaluation measures besides the reward, such as a waiting time.
 
-A constraint names an outcome, and limits its mean over repeated evaluations, not a single measurement.  Which actions
-satisfy a constraint is learned from the trials.
+A constraint limits the mean of an outcome over repeated evaluations, not a single measurement.  Which actions satisfy
+it is learned from the trials.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Failures: TypeAlias = Literal["learn", "ignore"]
 
 @dataclass(frozen=True)
 class AtMost:
-    """An upper limit on the mean of an outcome.
+    """An upper limit on the mean of a measured outcome, such as a waiting time.
 
     Parameters
     ----------
@@ -50,13 +50,13 @@ class AtMost:
         return f"<= {self.bound:g}"
 
     def slack(self, value: float) -> float:
-        """Return by how much a value satisfies the limit; negative if it violates the limit."""
+        """Return by how much a value is below the limit; negative if it is above."""
         return self.bound - value
 
 
 @dataclass(frozen=True)
 class AtLeast:
-    """A lower limit on the mean of an outcome.
+    """A lower limit on the mean of a measured outcome, such as a yield.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ class AtLeast:
         return f">= {self.bound:g}"
 
     def slack(self, value: float) -> float:
-        """Return by how much a value satisfies the limit; negative if it violates the limit."""
+        """Return by how much a value is above the limit; negative if it is below."""
         return value - self.bound
 
 
@@ -102,24 +102,24 @@ class LearnedSettings:
 
     @classmethod
     def checked(cls, constraints: object, confidence: object, failures: object) -> LearnedSettings:
-        """Return the settings with these values; raise SettingError if one is not valid."""
+        """Check the values of the settings, and return them as a record; raise SettingError if one is not valid."""
         if failures not in get_args(Failures):
             raise SettingError(f"`failures` must be 'learn' or 'ignore', but got {shortened(repr(failures))}.")
         learns: Failures = "learn" if failures == "learn" else "ignore"
         return cls(checked_constraints(constraints), checked_confidence(confidence), learns)
 
     def check_method(self, name: str, keeps_constraints: bool) -> None:
-        """Raise SettingError if there are constraints, but the policy of the method `name` would ignore them."""
+        """Raise SettingError if outcomes are constrained, but the policy of the method `name` would ignore that."""
         if self.constraints and not keeps_constraints:
             rule = "`outcome_constraints` need a method whose policy follows the model"
             raise SettingError(f"{rule}, like 'conbo' or 'pei', but got method='{name}'.")
 
     def check(self, measured: Mapping[str, float]) -> None:
-        """Raise RewardError unless the measured outcomes include every constrained one."""
+        """Raise RewardError unless the measured outcomes of a trial include every constrained one."""
         check_constrained(self.constraints, measured)
 
     def satisfied_by(self, measured: Mapping[str, float]) -> bool:
-        """Return whether the measured outcomes satisfy all constraints, as if each were the mean of its outcome."""
+        """Return whether the measured outcomes of a trial satisfy all constraints, as if they were without noise."""
         return all(constraint.slack(measured[name]) >= 0 for name, constraint in self.constraints.items())
 
 
@@ -127,7 +127,10 @@ NOTHING_LEARNED = LearnedSettings()
 
 
 def checked_constraints(constraints: object) -> dict[str, OutcomeConstraint]:
-    """Return the constraints as a dict that is sorted by the names of the outcomes; raise SettingError if not valid."""
+    """Check the setting `outcome_constraints`, and return it as a dict sorted by the names of the outcomes.
+
+    Raises SettingError if it is not valid.
+    """
     if constraints is None:
         return {}
     rule = "`outcome_constraints` must map names of outcomes to conbo.AtMost or conbo.AtLeast"
@@ -143,14 +146,14 @@ def checked_constraints(constraints: object) -> dict[str, OutcomeConstraint]:
 
 
 def checked_confidence(confidence: Any) -> float:
-    """Return the confidence as a float; raise SettingError unless it is between 0 and 1."""
+    """Return the setting `confidence` as a float; raise SettingError unless it is between 0 and 1."""
     if not is_number(confidence) or not 0 < confidence < 1:
         raise SettingError(f"`0 < confidence < 1` must hold, but got confidence={shortened(repr(confidence))}.")
     return float(confidence)
 
 
 def check_constrained(constraints: OutcomeConstraints, measured: Mapping[str, float]) -> None:
-    """Raise RewardError unless the measured outcomes include every constrained one."""
+    """Raise RewardError unless the measured outcomes of a trial include every constrained one."""
     if missing := [name for name in constraints if name not in measured]:
         rule = f"the outcome '{missing[0]}' must be told with every reward, because it is constrained"
         told = ", ".join(map(repr, measured)) if measured else "no outcomes"
@@ -158,9 +161,9 @@ def check_constrained(constraints: OutcomeConstraints, measured: Mapping[str, fl
 
 
 def constraint_records(constraints: OutcomeConstraints) -> list[dict[str, Any]]:
-    """Return the constraints as a list of JSON records, one for each constraint, in their order.
+    """Convert constraints on outcomes to a list of JSON records.
 
-    It is a list and not an object, because some stores reorder the keys of JSON objects.
+    It is a list and not an object, because some databases reorder the keys of JSON objects.
     """
     kinds = {kind: name for name, kind in _KINDS.items()}
     return [
@@ -170,7 +173,7 @@ def constraint_records(constraints: OutcomeConstraints) -> list[dict[str, Any]]:
 
 
 def read_constraints(fields: Fields, name: str) -> dict[str, OutcomeConstraint]:
-    """Read the constraints that `constraint_records` wrote, from the field `name` of a record.
+    """Read constraints on outcomes from the field `name` of a JSON record, where `constraint_records` wrote them.
 
     Raises RecordError or SettingError if a constraint is not valid.
     """

@@ -1,4 +1,4 @@
-"""Converts the parameters of a space to plain records, which JSON can hold, and back."""
+"""Converts the parameters of a space to JSON records and back."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _PARAMETERS: dict[str, type[Real] | type[Integer] | type[Categorical]] = {
 
 
 def parameter_records(parameters: Mapping[str, Parameter]) -> list[dict[str, Any]]:
-    """Return the parameters as a list of records, in their order.
+    """Convert parameters to a list of JSON records, in the same order.
 
-    It is a list and not an object, because some stores reorder the keys of JSON objects.
+    It is a list and not an object, because some databases reorder the keys of JSON objects.
     """
     kinds = {parameter_type: kind for kind, parameter_type in _PARAMETERS.items()}
     return [{"name": name, "type": kinds[type(p)], **_settings(p)} for name, p in parameters.items()]
@@ -32,9 +32,9 @@ def _settings(parameter: Parameter) -> dict[str, Any]:
 
 
 def read_parameters(fields: Fields, role: str) -> dict[str, Parameter]:
-    """Read the parameters that `parameter_records` wrote, from the field that `role` names, "states" or "actions".
+    """Read the parameters of a space from its JSON record; `role` is the field, "states" or "actions".
 
-    Raises RecordError or SpaceError if a record is not valid.
+    Raises RecordError or SpaceError if a parameter is not valid.
     """
     parameters: dict[str, Parameter] = {}
     for i, record in enumerate(fields.items(role)):

@@ -34,14 +34,14 @@ LARGEST_LOG_RATIO = 1e300  # largest high / low for which expm1 cannot overflow
 
 @dataclass(frozen=True)
 class Scale:
-    """The increasing map from the interval [low, high] onto [0, 1], linear or logarithmic."""
+    """A linear or logarithmic scale: an increasing map from values in [low, high] to the unit interval."""
 
     low: float
     high: float
     log: bool
 
     def to_unit(self, values: ArrayLike) -> Array:
-        """Map values to the unit interval; values outside [low, high] are mapped outside it."""
+        """Map values to the unit interval; values outside [low, high] are mapped outside of it."""
         offset = np.asarray(values, dtype=np.float64) - self.low
         if not self.log:
             return offset / (self.high - self.low)
@@ -51,7 +51,7 @@ class Scale:
         return np.where(offset <= self.high - self.low, np.minimum(unit, 1.0), unit)
 
     def from_unit(self, array: ArrayLike) -> Array:
-        """Map numbers of the unit interval to values, which are never outside [low, high]."""
+        """Map numbers of the unit interval to values in [low, high]; numbers outside are clipped first."""
         unit = np.clip(np.asarray(array, dtype=np.float64), 0.0, 1.0)
         if self.log:
             values = self.low + self.low * np.expm1(unit * self._log_ratio)
@@ -112,7 +112,7 @@ class Real:
 
     @property
     def scale(self) -> Scale:
-        """The map from values to the unit interval."""
+        """The linear or logarithmic map from values to the unit interval."""
         return Scale(self.low, self.high, self.log)
 
     @property
@@ -121,16 +121,16 @@ class Real:
         return None
 
     def encode(self, values: ArrayLike) -> Array:
-        """Map values to the unit interval; values out of range are mapped outside it."""
+        """Map values to the unit interval; values out of range are mapped outside of it."""
         return self.scale.to_unit(values)
 
     def decode(self, array: ArrayLike) -> list[float]:
-        """Return the values that these numbers of the unit interval encode."""
+        """Map numbers of the unit interval to values in the user's units."""
         values: list[float] = self.scale.from_unit(array).tolist()
         return values
 
     def snap(self, array: ArrayLike) -> Array:
-        """Move numbers outside the unit interval to its nearest end; all others encode a valid value."""
+        """Move numbers outside the unit interval to its nearest end, so that all numbers encode valid values."""
         return np.clip(np.asarray(array, dtype=np.float64), 0.0, 1.0)
 
     def validate(self, name: str, value: object) -> float:
@@ -178,34 +178,37 @@ class Integer:
 
     @property
     def scale(self) -> Scale:
-        """The map from [low - 1/2, high + 1/2] to the unit interval."""
+        """The linear or logarithmic map from [low - 1/2, high + 1/2] to the unit interval."""
         return Scale(self.low - 0.5, self.high + 0.5, self.log)
 
     @property
     def n_levels(self) -> int:
-        """The number of valid values."""
+        """The number of integers from `low` to `high`."""
         return self.high - self.low + 1
 
     def levels(self) -> Array:
-        """Return the encodings of all valid values, in increasing order."""
+        """Return the encodings (n_levels,) of all integers from `low` to `high` in the unit interval."""
         return self.encode(np.arange(self.low, self.high + 1))
 
     def cell(self, array: ArrayLike) -> tuple[Array, Array]:
-        """Return the lower and upper edges of the bins of these numbers; all numbers in a bin encode the same value."""
+        """Return the lower and upper ends of the bins in which numbers of the unit interval are.
+
+        A bin holds all numbers that encode the same integer.
+        """
         values = self._nearest(array)
         return self.scale.to_unit(values - 0.5), self.scale.to_unit(values + 0.5)
 
     def encode(self, values: ArrayLike) -> Array:
-        """Map values to the unit interval; values out of range are mapped outside it."""
+        """Map integers to the unit interval; those out of range are mapped outside of it."""
         return self.scale.to_unit(values)
 
     def decode(self, array: ArrayLike) -> list[int]:
-        """Return the values that these numbers of the unit interval encode."""
+        """Return the integers that numbers of the unit interval encode."""
         values: list[int] = self._nearest(array).astype(np.int64).tolist()
         return values
 
     def snap(self, array: ArrayLike) -> Array:
-        """Move numbers of the unit interval to the centers of their bins."""
+        """Round numbers of the unit interval to the nearest ones that encode integers exactly."""
         return self.encode(self._nearest(array))
 
     def validate(self, name: str, value: object) -> int:
@@ -262,25 +265,28 @@ class Categorical:
         return len(self.choices)
 
     def levels(self) -> Array:
-        """Return the encodings of all choices, in their order."""
+        """Return the encodings (n_levels,) of all choices in the unit interval."""
         return (np.arange(self.n_levels) + 0.5) / self.n_levels
 
     def cell(self, array: ArrayLike) -> tuple[Array, Array]:
-        """Return the lower and upper edges of the bins of these numbers; all numbers in a bin encode one choice."""
+        """Return the lower and upper ends of the bins in which numbers of the unit interval are.
+
+        A bin holds all numbers that encode the same choice.
+        """
         index = self._index(array)
         return index / self.n_levels, (index + 1) / self.n_levels
 
     def encode(self, values: Sequence[Value]) -> Array:
-        """Map choices to the unit interval."""
+        """Map choices to the unit interval: each to the center of its bin."""
         index = {choice: i for i, choice in enumerate(self.choices)}
         return (np.array([index[value] for value in values], dtype=np.float64) + 0.5) / self.n_levels
 
     def decode(self, array: ArrayLike) -> list[Value]:
-        """Return the choices that these numbers of the unit interval encode."""
+        """Return the choices that numbers of the unit interval encode."""
         return [self.choices[i] for i in self._index(array).tolist()]
 
     def snap(self, array: ArrayLike) -> Array:
-        """Move numbers of the unit interval to the centers of their bins."""
+        """Move numbers of the unit interval to the centers of their bins, which encode the same choices."""
         return (self._index(array) + 0.5) / self.n_levels
 
     def validate(self, name: str, value: object) -> Value:
@@ -302,7 +308,7 @@ Parameter: TypeAlias = Real | Integer | Categorical
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Return whether this is a real number of any type, but not a boolean."""
+    """Return whether a value is a real number of any type, but not a boolean."""
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 

@@ -12,7 +12,7 @@ class Prediction:
     """The action of a policy in a state, and the model's estimate of its expected reward.
 
     The estimate is averaged over the hyperparameters, because the chosen action tends to be one whose reward is
-    overestimated (the winner's curse); see `models/hyperparameter_average.py`.
+    overestimated (the winner's curse).
 
     Parameters
     ----------

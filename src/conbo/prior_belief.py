@@ -1,4 +1,4 @@
-"""A warm start: a belief about this study that is fitted to an earlier study and to this one together.
+"""Warm start: fits a belief about a study to its own observations and those of an earlier study together.
 
 In the joint model, the study is one more categorical state, and the correlation of the two studies is learned. With few
 rewards in this study, the earlier one determines the posterior; if new rewards contradict it, its influence vanishes.
@@ -23,18 +23,18 @@ from conbo.spaces import Categorical, Feasible, RedundantConstraintWarning, Spac
 
 @dataclass(frozen=True)
 class _FeasibleInBoth:
-    """Makes the user's function `feasible` usable in the joint space of both studies, which has one more state."""
+    """The user's function `feasible` in the joint space of two studies, in which the study is an additional state."""
 
-    function: Feasible
-    name: str  # of the additional state
+    function: Feasible  # the user's function
+    name: str  # name of the additional state
 
     def __call__(self, state: dict[str, Value], action: dict[str, Value]) -> bool:
-        """Return whether the action is feasible, without regard to the study."""
+        """Return whether the action is feasible, regardless of the study."""
         return self.function({name: value for name, value in state.items() if name != self.name}, action)
 
 
 def with_study(space: Space) -> Space:
-    """Return the joint space of both studies, with an additional first state: "earlier" or "this"."""
+    """Return the joint space of an earlier study and this one: its first state, "earlier" or "this", is the study."""
     name = "study"
     while name in space.states or name in space.actions:
         name += "_"
@@ -54,10 +54,10 @@ def fit_with_prior(
     model: ModelLike,
     memory: FitMemory | None = None,
 ) -> Belief:
-    """Shift the rewards of an earlier study to the level of this one, fit a joint model to both, and return the belief.
+    """Fit a belief about a study to its observations and to those of an earlier study (a warm start).
 
-    `before` is the belief that was fitted to the earlier study.  The shift is the mean difference between this study's
-    rewards and the predictions of that belief.
+    `before` is the belief that was fitted to the earlier study.  First, the earlier rewards are shifted by the mean
+    difference between the new rewards and the predictions of that belief.
     """
     earlier = before.observations
     if len(observations):
@@ -75,10 +75,7 @@ def fit_both(
     model: ModelLike,
     memory: FitMemory | None = None,
 ) -> Belief:
-    """Fit a joint model to the observations of this study and of an earlier one; return the belief about this study.
-
-    The rewards of the earlier study are not shifted.
-    """
+    """Fit a joint model to the observations of this study and of an earlier one; return the belief about this study."""
     both = with_study(space)
     if isinstance(model, GaussianProcess) and model.state_kernel == "auto":
         model = replace(
@@ -93,5 +90,5 @@ def fit_both(
 
 
 def _averaged(posterior: OneStudy, average: Callable[[], Posterior]) -> OneStudy:
-    """Return the posterior of this study with the joint posterior of both studies averaged over its hyperparameters."""
+    """Return this study's posterior for predictions: `average` averages the joint posterior over hyperparameters."""
     return replace(posterior, whole=average())

@@ -18,7 +18,7 @@ MOST_RESULTS = 200  # largest number of results that are copied, evenly spaced, 
 
 @dataclass(frozen=True)
 class PriorStudy:
-    """The direction and the completed trials of an earlier study."""
+    """The completed trials of an earlier study, and whether it maximized or minimized rewards."""
 
     direction: str
     trials: tuple[Trial, ...]
@@ -55,12 +55,12 @@ class PriorStudy:
         return inside
 
     def to_record(self) -> dict[str, Any]:
-        """Return the direction and the trials as a plain record, which JSON can hold."""
+        """Return the direction and the trials as a JSON record."""
         return {"direction": self.direction, "trials": [_row(trial) for trial in self.trials]}
 
     @classmethod
     def from_record(cls, stored: Fields) -> PriorStudy:
-        """Read what `to_record` wrote; raise RecordError, which names the field, if it is damaged."""
+        """Read a prior study from a JSON record of `to_record`; raise RecordError if the record is damaged."""
         stored.only(("direction", "trials"))
         trials = []
         for number, record in enumerate(stored.items("trials")):
@@ -73,7 +73,7 @@ class PriorStudy:
 
 
 def _plain(number: int, trial: Trial) -> Trial:
-    """Return the trial with only its point and outcomes and a new number, so that two copies can be compared."""
+    """Return a copy of a trial with only its point, its outcomes and a new number, so that copies can be compared."""
     assert trial.outcomes is not None
     return Trial(number, trial.state, trial.action).told(trial.outcomes)
 

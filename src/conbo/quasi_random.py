@@ -25,14 +25,14 @@ _DIRECTIONS = Path(__file__).with_name("sobol_directions.npy")
 
 
 def sobol(n: int, d: int, seed: int) -> Tensor:
-    """Return scrambled Sobol points (n, d) of the unit cube (d >= 1) as a tensor."""
+    """Return n scrambled Sobol points (n, d) of the unit cube (d >= 1) as a tensor."""
     import torch
 
     return torch.from_numpy(sobol_points(n, d, seed))
 
 
 def sobol_points(n: int, d: int, seed: int) -> Array:
-    """Return scrambled Sobol points (n, d) of the unit cube (d >= 1) as an array."""
+    """Return n scrambled Sobol points (n, d) of the unit cube (d >= 1) as an array."""
     directions = _directions()[:d, : max(1, (n - 1).bit_length())]  # the directions that n points need
     if d > len(directions):  # more columns than the table of direction numbers has
         return _torch_sobol(n, d, seed)
@@ -55,7 +55,7 @@ def sobol_points(n: int, d: int, seed: int) -> Array:
 
 @lru_cache(maxsize=1)
 def _directions() -> NDArray[np.int64]:
-    """Load the table of direction numbers (columns, BITS)."""
+    """Load the table (columns, BITS) of the Sobol sequence's direction numbers."""
     return np.load(_DIRECTIONS).astype(np.int64)
 
 

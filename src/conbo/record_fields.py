@@ -1,4 +1,4 @@
-"""Reads plain records from files and databases: every field is checked, and an error names the field."""
+"""Reads JSON records from files and databases: every field is checked, and an error names the field."""
 
 import hashlib
 import json
@@ -39,7 +39,7 @@ def checksum(record: Mapping[str, Any]) -> str:
 
 @contextmanager
 def errors_about(what: str) -> Iterator[None]:
-    """Return a context that turns errors of conbo into RecordErrors, whose messages begin with `what`.
+    """Turn errors of conbo in the body of a `with` statement into RecordErrors, whose messages begin with `what`.
 
     StudyError and StorageError are raised unchanged, because their messages say what to do.
     """
@@ -53,20 +53,20 @@ def errors_about(what: str) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Fields:
-    """The fields of one record, a JSON object, with methods that check and return them."""
+    """A JSON object whose fields are checked as they are read."""
 
     record: Mapping[str, Any]
     where: str = ""  # path of the record in the file, for error messages; empty for the whole file
 
     @classmethod
     def of(cls, value: object, where: str = "") -> "Fields":
-        """Return the fields of a value; raise RecordError unless it is a JSON object."""
+        """Return the fields of a JSON object; raise RecordError if `value` is something else."""
         if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
             raise RecordError(f"{_quoted(where) or 'a record'} must be an object with names, but got {shown(value)}.")
         return cls(value, where)
 
     def only(self, required: Collection[str], optional: Collection[str] = ()) -> "Fields":
-        """Return the fields unchanged; raise RecordError if a required one is missing or an unknown one is present."""
+        """Return the same fields; raise RecordError if a required one is missing, or another one is not optional."""
         for name in required:
             self.value(name)
         for name in self.record:
@@ -75,42 +75,42 @@ class Fields:
         return self
 
     def path(self, name: str) -> str:
-        """Return the path of a field in the file, in quotes, for error messages."""
+        """Return the path of a field in its file, in quotes, for error messages."""
         return _quoted(f"{self.where}.{name}" if self.where else name)
 
     def has(self, name: str) -> bool:
-        """Return whether the field exists and is not null."""
+        """Return whether a field exists and is not null."""
         return self.record.get(name) is not None
 
     def value(self, name: str) -> Any:
-        """Return the value of the field; raise RecordError if it is missing."""
+        """Return the value of a field, unchecked; raise RecordError if it is missing."""
         if name not in self.record:
             raise RecordError(f"{self.path(name)} must be there, but is missing.")
         return self.record[name]
 
     def fields(self, name: str) -> "Fields":
-        """Return the fields of the JSON object in this field; raise RecordError unless it is one."""
+        """Return a field that is itself a JSON object; raise RecordError if it is something else."""
         return Fields.of(self.value(name), f"{self.where}.{name}" if self.where else name)
 
     def text(self, name: str, choices: Collection[str] | None = None) -> str:
-        """Return the field; raise RecordError unless it is a text and, if `choices` are given, one of them."""
+        """Return a text field; raise RecordError if it is something else, or not one of the `choices`."""
         value = self.value(name)
         rule = "a text" if choices is None else f"one of {', '.join(choices)}"
         return self._checked(name, value, isinstance(value, str) and (choices is None or value in choices), rule)
 
     def flag(self, name: str) -> bool:
-        """Return the field as a boolean; raise RecordError unless it is one."""
+        """Return a boolean field; raise RecordError if it is something else."""
         value = self.value(name)
         return self._checked(name, value, isinstance(value, bool), "true or false")
 
     def whole(self, name: str, least: int = 0, most: int = LARGEST_WHOLE) -> int:
-        """Return the field as an integer from `least` to `most`; raise RecordError unless it is one."""
+        """Return a field that is an integer from `least` to `most`; raise RecordError if it is something else."""
         value = self.value(name)
         valid = isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
         return self._checked(name, value, valid, f"a whole number from {least} to {most}")
 
     def wholes(self, name: str, count: int | None = None, least: int = 0, most: int = LARGEST_WHOLE) -> list[int]:
-        """Return the field as a list of integers from `least` to `most`; raise RecordError unless it is one.
+        """Return a field that is a list of integers from `least` to `most`; raise RecordError if it is something else.
 
         With `count`, the list must have this length.
         """
@@ -118,37 +118,40 @@ class Fields:
         return [Fields({name: value}, self.where).whole(name, least, most) for value in values]
 
     def number(self, name: str, least: float = -LARGEST, most: float = LARGEST) -> float:
-        """Return the field as a finite number from `least` to `most`; raise RecordError unless it is one."""
+        """Return a field that is a finite number from `least` to `most`; raise RecordError if it is something else."""
         value = self.value(name)
         return float(self._checked(name, value, _is_in(value, least, most), _range(least, most)))
 
     def numbers(
         self, name: str, count: int | None = None, least: float = -LARGEST, most: float = LARGEST
     ) -> list[float]:
-        """Return the field as a list of finite numbers from `least` to `most`; raise RecordError unless it is one.
+        """Return a field that is a list of finite numbers from `least` to `most`.
 
-        With `count`, the list must have this length.
+        Raises RecordError if it is something else. With `count`, the list must have this length.
         """
         return _numbers(self.path(name), self.value(name), count, least, most)
 
     def rows(
         self, name: str, count: int | None, width: int | None, least: float = -LARGEST, most: float = LARGEST
     ) -> list[list[float]]:
-        """Return the field as a list of `count` lists of `width` finite numbers; raise RecordError unless it is one.
+        """Return a field that is a list of `count` lists of `width` finite numbers; None allows any length.
 
-        None allows any length.
+        Raises RecordError if it is something else.
         """
         rows = self.items(name, count)
         return [_numbers(f"row {i} of {self.path(name)}", row, width, least, most) for i, row in enumerate(rows)]
 
     def items(self, name: str, count: int | None = None) -> list[Any]:
-        """Return the field as a list, whose items are not checked; raise RecordError unless it is one."""
+        """Return a field that is a list, with unchecked items; raise RecordError if it is something else.
+
+        With `count`, the list must have this length.
+        """
         value = self.value(name)
         valid = isinstance(value, list) and count in (None, len(value))
         return self._checked(name, value, valid, "a list" if count is None else f"a list of {count}")
 
     def point(self, name: str) -> dict[str, Any]:
-        """Return the field as a dict from names to texts, numbers or booleans; raise RecordError unless it is one."""
+        """Return a field that maps names to texts, numbers or booleans; raise RecordError if it is something else."""
         fields = self.fields(name)
         for key, value in fields.record.items():
             valid = isinstance(value, str | bool) or _is_in(value, -LARGEST, LARGEST)
@@ -162,7 +165,7 @@ class Fields:
 
 
 def shown(value: object) -> str:
-    """Return the text of a value for an error message, cut off if it is long."""
+    """Return a value as text for an error message, cut off if it is long."""
     try:
         text = repr(value)
     except ValueError:

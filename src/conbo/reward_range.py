@@ -10,7 +10,7 @@ RewardRange: TypeAlias = tuple[float | None, float | None]
 
 
 def checked_range(given: Any) -> RewardRange | None:
-    """Return the range with None for an infinite limit; raise SettingError unless it is a valid pair of limits."""
+    """Check the setting `reward_range`; return it with None for infinite limits, or raise SettingError."""
     if given is None:
         return None
     rule = "`reward_range` must be a low and a higher limit of the expected reward, one of them possibly None"
@@ -24,9 +24,9 @@ def checked_range(given: Any) -> RewardRange | None:
 
 
 def maximized(given: RewardRange | None, maximize: bool) -> tuple[float, float] | None:
-    """Return the limits of the number that is maximized, infinite if there is no limit; None without a range.
+    """Return the limits of the number that is maximized, which is the negated reward if rewards are minimized.
 
-    If rewards are minimized, the limits are negated and exchanged.
+    A missing limit becomes infinite. Without a range, the result is None.
     """
     if given is None:
         return None

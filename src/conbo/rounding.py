@@ -15,7 +15,7 @@ MOST_DIGITS = 6  # largest number of significant digits of a number with a margi
 
 
 def number(value: float, digits: int = 4) -> str:
-    """Return a number as text, rounded to this many significant digits; all digits before the decimal point are kept.
+    """Return a number as text with `digits` significant digits; all digits before the decimal point are kept.
 
     Only absolute values below 0.001 and from a million on are written with an exponent, usually with one digit less.
     """
@@ -39,7 +39,10 @@ def with_margin(mean: float, std: float) -> str:
 
 
 def as_precise(value: float, std: float) -> str:
-    """Return a number as text, rounded to the second significant digit of its margin, 1.96 standard deviations."""
+    """Return a number as text, rounded as its margin of 1.96 standard deviations suggests.
+
+    The last digit is at the place of the margin's second significant digit.
+    """
     margin = NINETY_FIVE * std
     if value and 0 < max(margin, abs(value)) < SMALLEST_PLAIN:
         return _small(value, margin)
@@ -50,7 +53,7 @@ def as_precise(value: float, std: float) -> str:
 
 
 def _small(value: float, margin: float) -> str:
-    """Return a number between ±1e-3 as text with an exponent, rounded to the second significant digit of its margin.
+    """Return a number between ±1e-3 as text with an exponent, rounded as its margin suggests.
 
     For example, 1e-08 with the margin 1.7e-07 becomes "0.1e-07".
     """

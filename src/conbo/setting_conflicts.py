@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def check_model(model: object) -> None:
-    """Raise SettingError unless this is valid for the setting `model` of a study; None is the method's default."""
+    """Raise SettingError unless a value is valid for the setting `model` of a study; None is the method's default."""
     if isinstance(model, type) and hasattr(model, "fit"):
         raise SettingError(f"`model` must be an instance, but got the class: use {model.__name__}().")
     if model is not None and not hasattr(model, "fit") and not callable(model):
@@ -28,7 +28,7 @@ def check_together(
     reward_range: RewardRange | None,
     seed_rule: SeedRule | None,
 ) -> None:
-    """Raise SettingError if some of these settings of a study exclude each other."""
+    """Raise SettingError if settings of a study exclude each other, such as a prior and common random numbers."""
     given = {"prior": prior, "reward_range": reward_range, "common_random_numbers": seed_rule}
     for name, value in given.items():
         if value is not None and not isinstance(model, GaussianProcess):

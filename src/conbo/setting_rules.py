@@ -12,7 +12,7 @@ from conbo.state_distributions import Product, RecipeLike, Weights
 
 
 def check_settings(space: object, direction: object, device: object) -> None:
-    """Raise SettingError unless these are a space, a direction and the name of a device."""
+    """Raise SettingError unless the settings `space`, `direction` and `device` are valid."""
     if not isinstance(space, Space):
         raise SettingError(f"`space` must be a Space, but got {space!r}.")
     if direction not in get_args(Direction):
@@ -22,22 +22,23 @@ def check_settings(space: object, direction: object, device: object) -> None:
 
 
 def at_least(least: int, name: str, value: object) -> int:
-    """Return the value as an int; raise SettingError unless it is an integer that is at least `least`."""
+    """Return the value of the setting `name` as an int; raise SettingError unless it is an integer >= `least`."""
     if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
         raise SettingError(f"`{name}` must be an integer of at least {least}, but got {name}={value!r}.")
     return int(value)
 
 
 def has_weights(recipe: RecipeLike, name: str) -> bool:
-    """Return whether P[s] has weights for the choices of the state parameter `name`, so that a new one has none."""
+    """Return whether P[s] is given by weights for the values of the state parameter `name`."""
     marginals = recipe.marginals if isinstance(recipe, Product) else recipe
     return isinstance(marginals.get(name) if isinstance(marginals, Mapping) else marginals, Weights)
 
 
 def with_new_choices(given: RecipeLike, present: RecipeLike, space: Space, name: str) -> RecipeLike:
-    """Return P[s] of a study whose parameter `name` got new choices: the given P[s], or otherwise the present one.
+    """Return the `state_distribution` of a study whose parameter `name` gets new choices: the given or the present one.
 
-    Raises SettingError if none is given and the present one has weights for this parameter's choices.
+    Raises SettingError if none is given and the present one has weights for the choices of this parameter, because the
+    new choices would have none.
     """
     if given is None and name in space.states and has_weights(present, name):
         raise SettingError(

@@ -1,4 +1,4 @@
-"""Checks the parameters of a space, and converts named values to rows of the unit cube and back."""
+"""Checks the parameters of a space, and converts states or actions by name to points of the unit cube and back."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
@@ -16,7 +16,7 @@ MAX_NAME = 200  # largest number of characters in the name of a parameter or a s
 
 
 def check_parameters(role: str, parameters: object) -> None:
-    """Raise SpaceError unless these are parameters with usable names; `role` is "states" or "actions"."""
+    """Raise SpaceError unless `parameters` maps usable names to parameters; `role` is "states" or "actions"."""
     if not isinstance(parameters, Mapping):
         raise SpaceError(f"`{role}` must be a mapping from names to parameters, but got {parameters!r}.")
     for name, parameter in parameters.items():
@@ -32,12 +32,12 @@ def check_parameters(role: str, parameters: object) -> None:
 
 
 def column_categories(parameters: Mapping[str, Parameter]) -> tuple[int, ...]:
-    """Return the number of choices of each column, 0 for numeric columns."""
+    """Return the number of choices of each parameter, 0 for numeric parameters."""
     return tuple(p.n_levels if isinstance(p, Categorical) else 0 for p in parameters.values())
 
 
 def encode(parameters: Mapping[str, Parameter], points: Sequence[Point]) -> Array:
-    """Convert n valid points to rows (n, columns) of the unit cube."""
+    """Convert n valid states, or n valid actions, to points (n, parameters) of the unit cube."""
     array = np.empty((len(points), len(parameters)))
     for column, (name, parameter) in enumerate(parameters.items()):
         array[:, column] = parameter.encode([point[name] for point in points])
@@ -45,14 +45,14 @@ def encode(parameters: Mapping[str, Parameter], points: Sequence[Point]) -> Arra
 
 
 def decode(parameters: Mapping[str, Parameter], array: ArrayLike) -> list[dict[str, Value]]:
-    """Convert rows (n, columns) of the unit cube to named values."""
+    """Convert points (n, parameters) of the unit cube to states or actions by name."""
     rows = np.asarray(array, dtype=np.float64)
     columns = [parameter.decode(rows[:, column]) for column, parameter in enumerate(parameters.values())]
     return [{name: values[i] for name, values in zip(parameters, columns, strict=True)} for i in range(len(rows))]
 
 
 def snap(parameters: Sequence[Parameter], array: ArrayLike) -> Array:
-    """Round rows (..., columns) to the nearest ones that encode valid values."""
+    """Round points (..., parameters) of the unit cube to the nearest ones that encode valid values."""
     points = np.array(array, dtype=np.float64)  # a copy, which is changed below
     for column, parameter in enumerate(parameters):
         points[..., column] = parameter.snap(points[..., column])
@@ -60,7 +60,7 @@ def snap(parameters: Sequence[Parameter], array: ArrayLike) -> Array:
 
 
 def validate(role: str, parameters: Mapping[str, Parameter], point: object) -> dict[str, Value]:
-    """Return the point with plain values, in the order of the columns; raise PointError if it is not valid."""
+    """Return a state or an action with plain values, in the order of the parameters; raise PointError if not valid."""
     if not isinstance(point, Mapping):
         raise PointError(f"{role} must be a mapping from names to values, but got {point!r}.")
     for name in point:

@@ -18,37 +18,37 @@ from conbo.parameters import Categorical, Parameter, Value
 # called with a state and an action; returns whether the action is allowed in this state
 Feasible: TypeAlias = Callable[[dict[str, Value], dict[str, Value]], bool]
 
-FUNCTION = "function "  # prefix of the text that is stored instead of a function
+FUNCTION = "function "  # prefix of the text that is stored in place of a function
 
 
 class RedundantConstraintWarning(UserWarning):
-    """Warns that a constraint has no effect, because ranges or another constraint already imply it."""
+    """Warns that a constraint has no effect, because the ranges of parameters or another constraint imply it."""
 
 
 @dataclass(frozen=True)
 class SplitFeasible:
-    """Makes the user's `feasible` usable in a space where all state parameters have become action parameters.
+    """The user's function `feasible` for methods that model states as actions.
 
-    It splits an action of that space into the former state and the former action, and calls `feasible` with both.
+    It splits the values of all parameters into the user's state and action, and calls `feasible` with both.
     """
 
-    function: Feasible
-    state_names: tuple[str, ...]  # names of the former states
+    function: Feasible  # the user's function
+    state_names: tuple[str, ...]  # names of the user's states
 
     def __call__(self, _: dict[str, Value], action: dict[str, Value]) -> bool:
-        """Return whether this action, which includes the former state, is allowed; the empty state is ignored."""
+        """Return whether an action is allowed that includes the user's state; the first argument is empty."""
         state = {name: action[name] for name in self.state_names}
         return self.function(state, {name: value for name, value in action.items() if name not in state})
 
 
 def function_name(function: Callable[..., Any]) -> str:
-    """Return the text that is stored instead of a function: the word "function", its module and its name."""
+    """Return the text that is stored in place of a function: the word "function", its module and its name."""
     name = getattr(function, "__qualname__", type(function).__qualname__)
     return f"{FUNCTION}{getattr(function, '__module__', None)}.{name}"
 
 
 def allowed(feasible: Feasible, states: Sequence[dict[str, Value]], actions: Sequence[dict[str, Value]]) -> Flags:
-    """Call the user's function for each pair of a state and an action, and return the results as flags.
+    """Call the user's function `feasible` for each pair of a state and an action; return its results (n,).
 
     Raises SpaceError if the function raises an exception.
     """
@@ -66,7 +66,7 @@ def allowed(feasible: Feasible, states: Sequence[dict[str, Value]], actions: Seq
 def check_constraint(
     constraint: LinearConstraint, states: Mapping[str, Parameter], actions: Mapping[str, Parameter]
 ) -> None:
-    """Raise SpaceError unless the constraint limits an action and uses only numeric parameters."""
+    """Raise SpaceError unless a linear constraint limits an action and uses only numeric parameters."""
     known = {**states, **actions}
     where = f"in the constraint {shortened(repr(constraint.text))}"
     for name in constraint.names:
@@ -80,7 +80,7 @@ def check_constraint(
 
 
 def check_limits(feasible: FeasibleSet) -> None:
-    """Raise SpaceError, which names the conflicting constraints, if no point satisfies all; warn of redundant ones."""
+    """Raise SpaceError if constraints contradict each other, and warn about redundant constraints."""
     if feasible.limits is None:
         return
     texts = [repr(constraint.text) for constraint in feasible.limits.constraints]

@@ -1,4 +1,4 @@
-"""The space of a problem: named states and actions for users, and rows of the unit cube for models."""
+"""The space of a problem: states and actions by name for users, and points of the unit cube for models."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ __all__ = [
 
 @dataclass(frozen=True, eq=False)
 class Space:
-    """The named state parameters, which the environment sets, and action parameters, which we choose.
+    """The parameters of a problem: states, which the environment sets, and actions, which we choose.
 
     Without states, learning the best action is ordinary global optimization.
 
@@ -127,7 +127,7 @@ class Space:
 
     @cached_property
     def feasible_set(self) -> FeasibleSet | None:
-        """The feasible points of the unit cube; None if all points are feasible."""
+        """The set of feasible points in the unit cube; None if all points are feasible."""
         if not self.constraints and self.feasible is None:
             return None
         named = [*self.states.items(), *self.actions.items()]
@@ -151,69 +151,69 @@ class Space:
 
     @property
     def state_names(self) -> tuple[str, ...]:
-        """The names of the state columns."""
+        """Names of the state parameters."""
         return tuple(self.states)
 
     @property
     def action_names(self) -> tuple[str, ...]:
-        """The names of the action columns."""
+        """Names of the action parameters."""
         return tuple(self.actions)
 
     @property
     def n_state_dims(self) -> int:
-        """Number of state columns."""
+        """Number of state parameters, which is the number d_s of columns of a state in the unit cube."""
         return len(self.states)
 
     @property
     def n_action_dims(self) -> int:
-        """Number of action columns."""
+        """Number of action parameters, which is the number d_x of columns of an action in the unit cube."""
         return len(self.actions)
 
     @property
     def state_categories(self) -> tuple[int, ...]:
-        """The number of choices of every state column, 0 if it is numeric."""
+        """Number of choices of every state parameter, 0 for numeric parameters."""
         return columns.column_categories(self.states)
 
     @property
     def action_categories(self) -> tuple[int, ...]:
-        """The number of choices of every action column, 0 if it is numeric."""
+        """Number of choices of every action parameter, 0 for numeric parameters."""
         return columns.column_categories(self.actions)
 
     @property
     def has_integer_actions(self) -> bool:
-        """Whether some action is an integer, so that maxima between integers must be rounded."""
+        """Whether some action parameter is an integer."""
         return any(p.n_levels and not isinstance(p, Categorical) for p in self.actions.values())
 
     def encode_states(self, states: Sequence[Point]) -> Array:
-        """Convert valid states to rows (n, n_state_dims) of the unit cube."""
+        """Convert n valid states, each by name, to points (n, d_s) of the unit cube."""
         return columns.encode(self.states, states)
 
     def encode_actions(self, actions: Sequence[Point]) -> Array:
-        """Convert valid actions to rows (n, n_action_dims) of the unit cube."""
+        """Convert n valid actions, each by name, to points (n, d_x) of the unit cube."""
         return columns.encode(self.actions, actions)
 
     def decode_states(self, array: ArrayLike) -> list[dict[str, Value]]:
-        """Convert rows (n, n_state_dims) of the unit cube to states."""
+        """Convert points (n, d_s) of the unit cube to states by name."""
         return columns.decode(self.states, array)
 
     def decode_actions(self, array: ArrayLike) -> list[dict[str, Value]]:
-        """Convert rows (n, n_action_dims) of the unit cube to actions."""
+        """Convert points (n, d_x) of the unit cube to actions by name."""
         return columns.decode(self.actions, array)
 
     def snap_states(self, array: ArrayLike) -> Array:
-        """Round rows (..., n_state_dims) to the nearest ones that encode valid states."""
+        """Round points (..., d_s) of the unit cube to the nearest ones that encode valid states."""
         return columns.snap(tuple(self.states.values()), array)
 
     def snap_actions(self, array: ArrayLike) -> Array:
-        """Round rows (..., n_action_dims) to the nearest ones that encode valid actions."""
+        """Round points (..., d_x) of the unit cube to the nearest ones that encode valid actions."""
         return columns.snap(tuple(self.actions.values()), array)
 
     def snap(self, array: ArrayLike) -> Array:
-        """Round rows (..., n_state_dims + n_action_dims) to the nearest ones that encode valid points."""
+        """Round points (..., d) of the unit cube, states first, to the nearest ones that encode valid values."""
         return columns.snap((*self.states.values(), *self.actions.values()), array)
 
     def is_feasible(self, state: Point, action: Point) -> bool:
-        """Say whether an action satisfies all constraints in a state.
+        """Return whether an action satisfies all constraints in a state.
 
         Parameters
         ----------
@@ -236,20 +236,20 @@ class Space:
         return bool(self.feasible_set.contains(np.concatenate(points, axis=1))[0])
 
     def contains(self, points: Array) -> Flags:
-        """Return which points (..., d) of the unit cube, states first, are feasible."""
+        """Return whether each of points (..., d) of the unit cube, states first, is feasible."""
         if self.feasible_set is None:
             return np.ones(points.shape[:-1], dtype=bool)
         return self.feasible_set.contains(points)
 
     def project(self, points: Array) -> Array:
-        """Return valid points (..., d) near the given ones with feasible actions, if their states have any."""
+        """Move points (..., d) to valid ones nearby, with feasible actions if their states have any."""
         if self.feasible_set is None:
             return self.snap(points)
         rows = np.asarray(points, dtype=np.float64).reshape(-1, points.shape[-1])
         return self.feasible_set.repair(rows)[0].reshape(points.shape)
 
     def spread(self, points: Array) -> Array:
-        """Move the actions of points (n, d) into the feasible sets of their states, and keep them evenly spread.
+        """Make points (n, d) feasible by changing their actions, so that evenly spread points stay evenly spread.
 
         Raises PointError, which names the state, if a state has no feasible action.
         """
@@ -273,7 +273,7 @@ class Space:
         )
 
     def _allowed(self, points: Array) -> Flags:
-        """Return the results (n,) of the user's function `feasible` for valid points (n, d)."""
+        """Return the results (n,) of the user's function `feasible` at valid points (n, d)."""
         assert self.feasible is not None
         d_s = self.n_state_dims
         return allowed(self.feasible, self.decode_states(points[:, :d_s]), self.decode_actions(points[:, d_s:]))
@@ -304,7 +304,7 @@ class Space:
         return columns.validate("state", self.states, state)
 
     def validate_action(self, action: object) -> dict[str, Value]:
-        """Check an action, but not its limits, and convert its values to plain Python objects.
+        """Check an action, except for constraints, and convert its values to plain Python objects.
 
         Parameters
         ----------
@@ -324,20 +324,20 @@ class Space:
         return columns.validate("action", self.actions, action)
 
     def with_states_as_actions(self) -> Space:
-        """Return the space in which all parameters, in the same order, are actions."""
+        """Return the space in which the state parameters are actions too, for methods that search over both."""
         feasible = None if self.feasible is None else SplitFeasible(self.feasible, self.state_names)
         return self._like({}, {**self.states, **self.actions}, feasible)
 
     def _like(
         self, states: Mapping[str, Parameter], actions: Mapping[str, Parameter], feasible: Feasible | None
     ) -> Space:
-        """Create a space with these parts and the same constraints, without repeating warnings about the latter."""
+        """Create a space with the same constraints, without repeating warnings about them."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RedundantConstraintWarning)
             return Space(states, actions, self.constraints, feasible)
 
     def with_choices(self, name: str, choices: Iterable[Value]) -> Space:
-        """Return the space with more choices of a categorical parameter, added after its present choices."""
+        """Return the space with more choices of the categorical parameter `name`, after its present choices."""
         wider = {name: columns.with_more_choices(name, choices, {**self.states, **self.actions})}
         states, actions = ({**known, **wider} if name in known else known for known in (self.states, self.actions))
         return self._like(states, actions, self.feasible)

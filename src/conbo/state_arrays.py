@@ -1,4 +1,4 @@
-"""Arrays of states: choosing rows in proportion to their probabilities, all combinations of values, and tensors."""
+"""Helpers for arrays of states: draws in proportion to probabilities, grids, and conversion to tensors."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 def transport(u: Array, points: Array, masses: Array) -> NDArray[np.int64]:
-    """Choose for every row of u (n, d) one of the points (m, d), and return their indices (n,).
+    """Map uniform points u (n, d) to `points` (m, d), in proportion to their masses (m,); return the indices (n,).
 
-    Uniform rows choose points in proportion to their masses (m,). The first coordinate of a row chooses one of about
-    m^(1/d) slices of equal mass along the first coordinate of the points, and so on within the slice. Similar rows
-    choose similar points, so evenly spread rows choose evenly spread points.
+    Nearby u are mapped to nearby points, so evenly spread u give evenly spread points. The first coordinate of u
+    chooses one of about m^(1/d) slices of equal mass along the first coordinate of the points, and so on within the
+    slice.
     """
     d = u.shape[1]
     if d == 0:
@@ -54,7 +54,7 @@ def tensor(numbers: Array) -> Tensor:
 
 
 def tensors(listed: tuple[Array, Array] | None) -> tuple[Tensor, Tensor] | None:
-    """Convert states and their probabilities from arrays to tensors; None stays None."""
+    """Convert states and their probabilities from arrays to tensors; None remains None."""
     return None if listed is None else (tensor(listed[0]), tensor(listed[1]))
 
 

@@ -1,4 +1,4 @@
-"""Recipes for P[s], the distribution of the states, in the user's units; `bound_states.py` binds them to a space.
+"""Settings for P[s], the distribution of the states, in the user's units; `bound_states.py` applies them to a space.
 
 | recipe             | meaning                                                                             |
 |--------------------|-------------------------------------------------------------------------------------|
@@ -131,7 +131,9 @@ MarginalRecipe: TypeAlias = Uniform | Triangular | Normal | Weights
 
 @dataclass(frozen=True)
 class Product:
-    """Independent state parameters, each with its own distribution. A plain mapping means the same.
+    """A distribution P[s] of independent state parameters, each with its own distribution.
+
+    A plain mapping means the same.
 
     Parameters
     ----------
@@ -163,7 +165,7 @@ class Product:
 
 @dataclass(frozen=True)
 class Density:
-    """Any density of whole states. A plain function of the state means the same.
+    """A distribution P[s] given by a density of the whole state. A plain function of the state means the same.
 
     States are drawn by the `sampler` if there is one; otherwise by rejection sampling if there is a `bound`; otherwise
     from a fixed pool of Sobol points, in proportion to their densities.
@@ -171,8 +173,8 @@ class Density:
     Parameters
     ----------
     function
-        ``function(state)`` is not negative and need not be normalized. It is a density over real state parameters, and
-        a probability of the values of all others.
+        ``function(state)`` returns the density, which need not be normalized. For Integer and Categorical parameters,
+        it is a probability of their values.
     sampler
         ``sampler(generator, n)`` returns n states that follow the density.
     bound
@@ -202,7 +204,7 @@ class Density:
 
 
 def _is_finite(value: object) -> bool:
-    """Return whether this is a number that a float can hold."""
+    """Return whether a value is a number that a float can hold."""
     return is_number(value) and abs(value) <= LARGEST_FLOAT
 
 

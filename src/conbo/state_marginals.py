@@ -1,4 +1,4 @@
-"""The distribution of a single state parameter, on the unit interval in which its values are encoded."""
+"""The distribution of a single state parameter, on the unit interval to which its values are mapped."""
 
 from __future__ import annotations
 
@@ -24,24 +24,27 @@ TINY = 1e-300  # replaces a divisor of zero, where the quotient is not used
 
 
 class Marginal(Protocol):
-    """The distribution of one column of the unit cube. A discrete parameter has atoms: the encodings of its values."""
+    """The distribution of one state parameter, on the unit interval.
+
+    A discrete parameter has atoms, which are the encodings of its values; around each is the bin that encodes it.
+    """
 
     @property
     def n_atoms(self) -> float:
-        """Number of atoms, infinite for a real parameter."""
+        """Number of atoms (discrete values), infinite for a real parameter."""
 
     def atoms(self) -> tuple[Array, Array]:
-        """Return all atoms and their probabilities."""
+        """Return all atoms (k,), the discrete values on the unit interval, and their probabilities (k,)."""
 
     def quantile(self, p: Array) -> Array:
-        """Return the quantiles of these probabilities, as numbers of the unit interval."""
+        """Return the quantiles, on the unit interval, of probabilities p."""
 
     def density(self, unit: Array) -> Array:
-        """Return the density at numbers of the unit interval; an atom's probability is spread evenly over its bin."""
+        """Return the density on the unit interval; a discrete value's probability is spread evenly over its bin."""
 
 
 class _Law(Protocol):
-    """A continuous distribution, with methods named as in scipy.stats."""
+    """A continuous distribution, whose methods have the names of scipy.stats."""
 
     def cdf(self, x: Array, /) -> Array: ...
     def pdf(self, x: Array, /) -> Array: ...
@@ -63,10 +66,10 @@ class _FlatLaw:
 
 @dataclass(frozen=True)
 class _TruncatedNormal:
-    """A normal distribution of values, truncated at both ends.
+    """A normal distribution, truncated to the range from `low` to `high`.
 
-    scipy.stats is not used, because its import takes a second. All probabilities are those of the left tail, where even
-    tiny ones are accurate; if the range is right of the mean, the distribution is mirrored.
+    Probabilities are computed in the left tail, where even tiny ones are accurate; if the range is right of the mean,
+    the distribution is mirrored. scipy.stats is not used, because its import takes a second.
     """
 
     mean: float
@@ -76,7 +79,7 @@ class _TruncatedNormal:
 
     @cached_property
     def _side(self) -> float:
-        """-1 if the distribution is mirrored, because the range is right of the mean; otherwise 1."""
+        """The sign by which values are mirrored: -1 if the range is right of the mean, otherwise 1."""
         return -1.0 if self.low > self.mean else 1.0
 
     def _standard(self, x: Array) -> Array:
@@ -84,13 +87,13 @@ class _TruncatedNormal:
 
     @cached_property
     def _ends(self) -> tuple[float, float]:
-        """The left-tail probabilities at both ends of the range, in increasing order."""
+        """The normal probabilities below both ends of the range, after mirroring, in increasing order."""
         first, last = sorted(float(self._standard(np.asarray(end))) for end in (self.low, self.high))
         return _left_tail(first), _left_tail(last)
 
     @property
     def inside(self) -> float:
-        """The probability of the range under the untruncated distribution."""
+        """The probability of the range under the normal distribution before truncation."""
         first, last = self._ends
         return last - first
 
@@ -124,7 +127,7 @@ def _normal_quantiles(p: Array) -> Array:
 
 @dataclass(frozen=True)
 class _TriangularLaw:
-    """A triangular distribution of values."""
+    """A triangular distribution from `low` to `high`."""
 
     mode: float
     low: float
@@ -158,7 +161,7 @@ class _TriangularLaw:
 
 @dataclass(frozen=True)
 class _ScaledLaw:
-    """A distribution of values, transformed to the unit interval by a scale."""
+    """A distribution of values in the user's units, transformed to the unit interval by the parameter's scale."""
 
     law: _Law
     scale: Scale
@@ -175,9 +178,9 @@ class _ScaledLaw:
 
 @dataclass(frozen=True)
 class _Continuous:
-    """A continuous distribution on the unit interval.
+    """The distribution of a parameter by a continuous law on the unit interval.
 
-    An atom of a discrete parameter has the probability of its bin.
+    A value of a discrete parameter has the probability of the bin that encodes it.
     """
 
     parameter: Parameter
@@ -205,10 +208,10 @@ class _Continuous:
 
 @dataclass(frozen=True, eq=False)
 class _Atoms:
-    """A distribution on some values of a discrete parameter."""
+    """A distribution on some values of a discrete parameter, each with its own probability."""
 
     parameter: Integer | Categorical
-    levels: Array  # (k,), the atoms in increasing order
+    levels: Array  # (k,), encodings of these values on the unit interval, in increasing order
     probabilities: Array  # (k,), all positive
 
     @property
@@ -230,7 +233,7 @@ class _Atoms:
 
 
 def marginal(name: str, parameter: Parameter, recipe: MarginalRecipe) -> Marginal:
-    """Return the distribution of the parameter `name` by a recipe; raise SpaceError if the two do not fit."""
+    """Return the distribution of the state parameter `name`; raise SpaceError if the recipe does not suit it."""
     if isinstance(recipe, Uniform):
         return _Continuous(parameter, _FlatLaw())
     if isinstance(recipe, Weights):

@@ -62,17 +62,17 @@ class Interval:
 
 @dataclass(frozen=True)
 class Draws:
-    """A stratified sample of n rows from a list of states."""
+    """A stratified sample of n states from a list."""
 
-    rows: NDArray[np.intp]  # (n,), indices of the drawn rows
+    rows: NDArray[np.intp]  # (n,), indices of the drawn states
     strata: NDArray[np.intp]  # (n,), the stratum of each draw
     weights: Array  # (n,), the weight of each draw in a mean; they add up to 1
 
 
 def draw_each(shares: Array, n: int, generator: np.random.Generator) -> Draws:
-    """Draw each of k rows at least twice, with k <= n / 2, and distribute the other draws by probability.
+    """Draw n of k states, with k <= n / 2: each at least twice, and the others in proportion to their probabilities.
 
-    `shares` (k,) are the probabilities of the rows, up to a factor.  Every row is a stratum.
+    `shares` (k,) are the probabilities of the states, up to a factor.  Every state is a stratum.
     """
     k = len(shares)
     rest = (n - 2 * k) * shares / shares.sum()
@@ -85,10 +85,10 @@ def draw_each(shares: Array, n: int, generator: np.random.Generator) -> Draws:
 
 
 def draw_similar(features: Array, shares: Array, n: int, generator: np.random.Generator) -> Draws:
-    """Draw n rows: 4 to 7 from every stratum, which consists of rows with similar features (N, k).
+    """Draw n of N states: 4 to 7 from every stratum, which consists of states with similar features (N, k).
 
-    `shares` (N,) are the probabilities of the rows, up to a factor.  The rows are halved repeatedly along the feature
-    that varies most.  On average, a row is drawn n times its probability, so all draws have the same weight.
+    `shares` (N,) are the probabilities of the states, up to a factor.  Strata come from repeated halving along the
+    feature that varies most.  Each state is drawn in proportion to its probability, so all draws have the same weight.
     """
     parts = _split(features, np.arange(len(shares)), shares / shares.sum(), n)
     rows = [generator.choice(members, size, p=share / share.sum()) for members, share, size in parts]
@@ -99,9 +99,10 @@ def draw_similar(features: Array, shares: Array, n: int, generator: np.random.Ge
 def _split(
     features: Array, members: NDArray[np.intp], share: Array, n: int
 ) -> list[tuple[NDArray[np.intp], Array, int]]:
-    """Split rows into strata for n draws; return the rows, their probabilities and the number of draws of each stratum.
+    """Split states into strata for n draws; return the states, probabilities and number of draws of each stratum.
 
-    A row on the border of two strata is in both, each with a part of its probability.
+    `members` (k,) are the indices of the states, and `share` (k,) their probabilities.  A state on the border of two
+    strata is in both, each with a part of its probability.
     """
     if n < 2 * STRATUM_SIZE:
         return [(members, share, n)]
@@ -125,18 +126,18 @@ def interval(
     pool: float = np.inf,
     expected_variance: float = 0.0,
 ) -> Interval:
-    """Estimate the mean reward over P[s] with its 95 % interval, which is valid whether the model is right or wrong.
+    """Estimate the mean reward over P[s] with a 95 % interval, which is valid even if the model is wrong.
 
     Parameters
     ----------
     expected
         The mean reward over P[s] that the model expects.
     deviations
-        The measured minus the expected reward of every draw.
+        The measured reward minus the one that the model expects, for every draw.
     strata, weights
         Stratum and weight of every draw. If some stratum has only one draw, all strata are merged into one.
     pool
-        Size N of the sample that represents P[s].
+        Size of the sample of states that represents P[s].
     expected_variance
         Variance of `expected`, if it was estimated from a sample of states.
     """

@@ -29,7 +29,7 @@ NEGLIGIBLE = 1e-3  # gain, relative to the standard deviation of rewards, below 
 class Region:
     """A set of states: those between two values of a numeric parameter, or with some choices of a categorical one."""
 
-    parameter: str
+    parameter: str  # name of the state parameter
     low: Value | None = None
     high: Value | None = None
     choices: tuple[Value, ...] = ()
@@ -160,7 +160,10 @@ class StudySummary:
 
 
 def summarize(belief: Belief, policy: StatePolicy, maximize: bool) -> StudySummary:
-    """Summarize a belief and its policy, a function from states (m, d_s) to actions (m, d_x) in the unit cube."""
+    """Summarize what was learned, given a belief and its policy.
+
+    The policy is a function from states (m, d_s) to actions (m, d_x) in the unit cube.
+    """
     states, weights = typical_states(belief)
     sign = sign_of(maximize)
     with threads_for(len(belief.observations)), torch.no_grad():
@@ -187,8 +190,8 @@ def summarize(belief: Belief, policy: StatePolicy, maximize: bool) -> StudySumma
 def _best_observed_value(belief: Belief, sign: int) -> float | None:
     """Return the mean over P[s] of the best observed reward of each state.
 
-    The result is None if there are infinitely many states, a state has no reward, rewards are noisy, or constraints are
-    learned.
+    The result is None if there are more states than observations, a state has no reward, rewards are noisy, or
+    constraints are learned.
     """
     observations = belief.observations
     finite = belief.states.finite(len(observations))
@@ -215,11 +218,11 @@ def _left_to_learn(belief: Belief, policy: StatePolicy) -> dict[str, Any]:
 
 
 def where_concentrated(space: Space, states: Array, gains: Array, weights: Array) -> Region | None:
-    """Return the region with the highest gain per probability among those that have half of all expected gains.
+    """Return the region with half of all expected gains where gains per probability are highest; None if spread out.
 
-    A region is an interval of one numeric parameter, or some choices of a categorical one.  The result is None if the
-    gains are not much denser in it than elsewhere.  States (m, d_s) are in the unit cube, `weights` (m,) are their
-    probabilities, and `gains` (m,) are their expected gains times these probabilities.
+    A region is an interval of one numeric parameter, or some choices of a categorical one.  States (m, d_s) are in the
+    unit cube, `weights` (m,) are their probabilities, and `gains` (m,) are their expected gains times these
+    probabilities.
     """
     total = float(gains.sum())
     if not space.states or not total > 0:
@@ -240,7 +243,11 @@ def where_concentrated(space: Space, states: Array, gains: Array, weights: Array
 
 
 def _interval(places: Array, gains: Array, weights: Array) -> tuple[float, Array]:
-    """Return the highest gain per probability among intervals that have half of all gains, and that interval's ends."""
+    """Among intervals that have half of all gains, find the one with the highest gain per probability.
+
+    Return its gain per probability, and its ends (2,).  `places`, `gains` and `weights` (m,) are the positions of
+    states on the unit interval, their gains and their probabilities.
+    """
     order = np.argsort(places, kind="stable")
     gain, weight = (np.concatenate([[0.0], np.cumsum(part[order])]) for part in (gains, weights))
     best, ends = 0.0, places[order[[0, -1]]]
@@ -255,9 +262,10 @@ def _interval(places: Array, gains: Array, weights: Array) -> tuple[float, Array
 
 
 def _choices(places: Array, gains: Array, weights: Array) -> tuple[float, Array]:
-    """Find choices that have half of all gains; return their gain per probability and their encodings.
+    """Take the choices with the highest gains per probability, until they have half of all gains.
 
-    Choices are taken in decreasing order of their gain per probability, until they have half of all gains.
+    Return their common gain per probability, and their encodings (k,).  `places`, `gains` and `weights` (m,) are the
+    encoded choices of states, their gains and their probabilities.
     """
     levels = np.unique(places)
     gain, weight = (np.array([part[places == level].sum() for level in levels]) for part in (gains, weights))
@@ -268,7 +276,7 @@ def _choices(places: Array, gains: Array, weights: Array) -> tuple[float, Array]
 
 
 def _rounded(low: float, high: float) -> tuple[str, str]:
-    """Return the ends of an interval as texts, with as many digits as their distance requires."""
+    """Return the ends of an interval as texts, with enough digits to tell them apart."""
     if isinstance(low, int) or low == high or high > 30 * low > 0:
         return number(low, 2 if high > 30 * low else 4), number(high, 2 if high > 30 * low else 4)
     decimals = max(0, 1 - math.floor(math.log10(high - low)))

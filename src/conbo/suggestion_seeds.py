@@ -1,4 +1,4 @@
-"""The seeds of random generators for suggestions: pure functions of a study's seed and of the number of a trial.
+"""Seeds of the random generators for suggestions, which follow from the study's seed and the trial's number alone.
 
 Suggestions use no other randomness, so a resumed study suggests what it would have suggested without a pause.
 """
@@ -10,12 +10,12 @@ _SUGGESTION, _DESIGN = 0, 1
 
 
 def suggestion_seed(seed: int, number: int) -> int:
-    """Return the seed for the suggestion of the trial with this number, in a study with this seed."""
+    """Return the seed of the generator that suggests trial `number` of a study with the given seed."""
     return _stream(seed, _SUGGESTION, number)
 
 
 def design_seed(seed: int) -> int:
-    """Return the seed for the initial design of a study with this seed."""
+    """Return the seed of the initial design of a study with the given seed."""
     return _stream(seed, _DESIGN) % 2**31
 
 

@@ -8,14 +8,14 @@ SMALL = 1500  # largest number of observations up to which a second thread costs
 
 
 def available_threads() -> int:
-    """Return the number of processors that this process may use, at most eight, because more were never faster."""
+    """Return the number of threads to use: one per available processor, but at most eight, as more are not faster."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(8, count)
 
 
 @contextmanager
 def threads_for(n_observations: int) -> Iterator[None]:
-    """Return a context in which torch uses one thread if there are few observations, and otherwise its usual number."""
+    """Let torch use one thread while the context is active, if there are few observations."""
     import torch  # slow to import, and counting processors does not need it
 
     before = torch.get_num_threads()

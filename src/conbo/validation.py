@@ -17,7 +17,7 @@ INTERVAL_IN_WORDS = "± is a 95 % interval of what was measured"
 
 @dataclass(frozen=True)
 class Measurement:
-    """One new evaluation: its action, the reward that the model predicted, and the reward that was measured."""
+    """One new evaluation in a validation: its action, and the predicted and the measured reward."""
 
     action: dict[str, Value]
     predicted: float
@@ -27,7 +27,7 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Check:
-    """One state of a validation, with an evaluation of the policy and, if there is a rule, one of the rule."""
+    """One state of a validation, with an evaluation of the policy and, if there is a decision rule, one of the rule."""
 
     state: dict[str, Value]
     stratum: int  # number of the stratum, a set of similar states; see `stratified.py`
@@ -37,18 +37,18 @@ class Check:
 
     @property
     def measurements(self) -> tuple[Measurement, ...]:
-        """The measurements of the policy and, if there is one, of the rule."""
+        """The evaluations of the policy and, if there is one, of the decision rule."""
         return (self.policy,) if self.rule is None else (self.policy, self.rule)
 
     @property
     def is_complete(self) -> bool:
-        """Whether all rewards of this state are measured."""
+        """Whether all rewards of this state have been measured."""
         return all(measurement.reward is not None for measurement in self.measurements)
 
 
 @dataclass(frozen=True)
 class Validation:
-    """New evaluations of a policy, and of another rule in the same states. Printed, it is a few sentences.
+    """New evaluations of a policy, and of another decision rule in the same states. Printed, it is a few sentences.
 
     `Study.validate` returns it. There are intervals only if `has_result` is true.
 
@@ -61,15 +61,15 @@ class Validation:
     checks
         The states, with the evaluations in each.
     rule_name
-        Name of the rule that the policy is compared with; None in a space without states, where there is none.
+        Name of the decision rule with which the policy is compared; None in a space without states.
     named
-        Whether the user chose the states; then all means are over these, not over P[s].
+        Whether the user chose the states; then all means are over these instead of P[s].
     pool
         Size of the sample of states that represents P[s]; None if all states are used.
     expected
-        Mean rewards over P[s] of the policy and of the rule, as the model expects them.
+        Mean rewards over P[s] of the policy and of the rule, by the model.
     expected_variances
-        Variances of these two means and of their difference that are due to the sampling of states.
+        Variances of these two means, and of their difference, because states are sampled.
 
     Examples
     --------
@@ -94,7 +94,7 @@ class Validation:
 
     @property
     def failed(self) -> int:
-        """Number of evaluations that failed. Their states count in no mean, so the means may be biased."""
+        """Number of evaluations that failed. Their states are left out of all means, which may then be biased."""
         return sum(bool(m.error) for check in self.checks for m in check.measurements)
 
     @property
@@ -104,14 +104,14 @@ class Validation:
 
     @property
     def rule_value(self) -> Interval | None:
-        """The mean reward over P[s] of the rule, with a 95 % interval; None if there is no rule to compare with."""
+        """The mean reward over P[s] of the decision rule, with a 95 % interval; None if there is no rule."""
         return None if self.rule_name is None else self._interval(lambda check: check.rule, 1)
 
     @property
     def difference(self) -> Interval | None:
-        """How much better the policy is than the rule, from the differences within each state; None without a rule.
+        """How much better the policy is than the decision rule, with a 95 % interval; None if there is no rule.
 
-        If the rule is the best single action, this is the value of knowing the state.
+        If the rule is the best single action for all states, this is the value of knowing the state.
         """
         if self.rule_name is None:
             return None
@@ -132,12 +132,12 @@ class Validation:
 
     @property
     def has_result(self) -> bool:
-        """Whether some state has all its rewards; without such a state there are no intervals."""
+        """Whether all rewards of some state are measured; otherwise, there are no intervals."""
         return any(check.is_complete for check in self.checks)
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """Sentences on the value of the policy, and on how much better it is than the rule."""
+        """Sentences on the value of the policy, and on how much better it is than the decision rule."""
         if not self.has_result:
             return ("No evaluation of this validation is complete.",)
         verb = "is worth" if self.maximize else "costs"
@@ -184,15 +184,15 @@ class Validation:
         return {**self.to_record(), **intervals, **counts, "sentences": list(self.sentences)}
 
     def to_record(self) -> dict[str, Any]:
-        """Return the fields as a plain record, which `from_record` reads."""
+        """Return the validation as a JSON record, which `from_record` reads."""
         record = asdict(self)
         lists = {name: list(record[name]) for name in ("checks", "expected", "expected_variances")}
         return {**record, **lists}
 
     def with_result(self, place: int, which: int, reward: float | None, error: str) -> "Validation":
-        """Return the validation with one more result: of the policy (`which` is 0) or of the rule (1), in one state.
+        """Return the validation with one more result: the reward of an evaluation, or the error with which it failed.
 
-        `place` is the index of the state.
+        `place` is the index of the state, and `which` is 0 for the policy or 1 for the decision rule.
         """
         check = self.checks[place]
         told = replace(check.measurements[which], reward=reward, error=error)
@@ -201,7 +201,7 @@ class Validation:
 
 
 def difference_in_words(difference: Interval, of_knowing: bool, maximize: bool) -> str:
-    """Say in words how much better the policy is than the rule.
+    """Return a phrase that says how much better the policy is than a decision rule.
 
     With `of_knowing`, the rule is the best single action, so the difference is the value of knowing the state.
     """
@@ -216,7 +216,7 @@ def difference_in_words(difference: Interval, of_knowing: bool, maximize: bool) 
 
 
 def in_words(value: Interval) -> str:
-    """Return a mean with its margin as text: "165.9 ± 7.1"."""
+    """Return a mean with its margin as text, such as "165.9 ± 7.1"."""
     return f"{value.mean:.4g}" if value.margin is None else with_margin(value.mean, value.margin / NINETY_FIVE)
 
 
@@ -235,7 +235,7 @@ def _deviation(measurement: Measurement | None) -> float:
 
 
 def from_record(record: object) -> Validation:
-    """Read what `Validation.to_record` returned; raise RecordError, which names the field, if it is damaged."""
+    """Read a validation from a JSON record of `Validation.to_record`; raise RecordError if the record is damaged."""
     fields = Fields.of(record, "validation")
     checks = fields.items("checks")
     return Validation(

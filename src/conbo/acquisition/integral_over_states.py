@@ -118,11 +118,7 @@ def exact_states(belief: Belief) -> ExactStates | None:
 
 @dataclass(frozen=True)
 class StratifiedStates:
-    """A recipe for stratified sampling of states, with more states where a candidate's value is high.
-
-    A quasi-random pool of states is sorted along a space-filling curve, and cut into cells of equal importance.  Each
-    cell is represented by one of its states.
-    """
+    """A recipe for stratified states: a pool of states is cut into cells of equal importance, each with one state."""
 
     n_states: int = 20  # number of cells
     pool: int = 256  # number of states in the pool
