@@ -1,15 +1,15 @@
 """Many functions of the action, maximized at once: h(x; z) = mean(x) + z slope(x).
 
-Both parts are a constant plus a weighted sum of κ, the kernel's correlation of actions.  One such function is called a
-row.  It is the posterior mean in a state s (with slope zero), or the look-ahead mean in s: the posterior mean after a
-reward at a candidate that is z standard deviations above its prediction,
+Mean and slope are each a constant plus a weighted sum of κ, the kernel's correlation of actions.  Such a function is
+the posterior mean in a state s (with slope zero), or the look-ahead mean in s: the posterior mean after a reward at a
+candidate that is z standard deviations above its prediction,
 
     μⁿ⁺¹(s, x) = μⁿ(s, x) + σ̃(s, x; candidate) z.
 
 The mean has n weights, one for each observed action.  The slope has n + 1, the last one for the candidate's action.
 
-`maximize` improves all rows and all z together by safeguarded, projected Newton steps with closed-form gradients and
-Hessians.  It has two implementations: plain torch (any device, the reference), and the compiled loops of
+`maximize` improves all functions and all z together by safeguarded, projected Newton steps, with gradients and Hessians
+in closed form.  It has two implementations: plain torch (any device, the reference), and the compiled loops of
 `compiled_ascent` on a CPU with Numba.
 """
 
@@ -27,14 +27,14 @@ from conbo.models.factorization import factorize
 from conbo.models.feature_limits import FeatureLimits
 from conbo.models.kernels import Factor
 
-FIRST_RADIUS = 1.5  # first radius of the trust region in scaled features: about two thirds of a Matérn lengthscale
+FIRST_RADIUS = 1.5  # first radius of the trust region, in scaled inputs: about two thirds of a Matérn lengthscale
 
 
 @dataclass(frozen=True)
 class Maxima:
     """Local maxima of r functions mean + z slope of the action, at q values of z each."""
 
-    actions: Tensor  # (r, q, features), scaled features of the maximizers
+    actions: Tensor  # (r, q, width), scaled inputs of the maximizers
     mean: Tensor  # (r, q), at the maximizers
     slope: Tensor  # (r, q), at the maximizers
     correlation: Tensor  # (r, q, n), κ between maximizers and observed actions; n = 0 if it was not asked for
@@ -54,15 +54,15 @@ class Maxima:
 class ActionFunctions:
     """r functions mean + z slope of the action; mean and slope are constants plus weighted sums of correlations κ.
 
-    These are correlations with the n observed actions (`points`), the same for all functions, and with the action of
-    one candidate, which differs between functions (`new_points`).
+    κ correlates an action with the n observed actions (`points`), which are the same for all functions, and with the
+    action of one candidate, which differs between functions (`new_points`). All actions are scaled inputs.
     """
 
     factor: Factor  # κ
-    points: Tensor  # (n, features), scaled features of the observed actions
+    points: Tensor  # (n, width), scaled inputs of the observed actions
     mean_weights: Tensor  # (r, n), weights of κ(·, points) in the mean
     slope_weights: Tensor  # (r, n), weights of κ(·, points) in the slope
-    new_points: Tensor  # (r, features), scaled features of the candidates' actions
+    new_points: Tensor  # (r, width), scaled inputs of the candidates' actions
     new_weights: Tensor  # (r,), weights of κ(·, new point) in the slope
     mean_constant: Tensor  # (r,), added to the mean
     slope_constant: Tensor  # (r,), added to the slope
@@ -70,14 +70,14 @@ class ActionFunctions:
 
     @property
     def box(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Lower and upper bounds of the scaled features, and whether each is numeric and may move: (features,) each."""
+        """Lower and upper bounds of the scaled inputs, and which of them are numeric and may move: (width,) each."""
         return self.factor.box
 
     def pooled(self, correlation: Tensor, pool: Tensor) -> tuple[Tensor, Tensor]:
-        """Return means and slopes (r, p) at the same p actions for all functions.
+        """Return the means and slopes (r, p) of all functions at the same p actions.
 
-        `pool` (p, features) holds these actions as scaled features, and `correlation` (n, p) their correlations with
-        the observed actions.
+        `pool` (p, width) holds these actions as scaled inputs, and `correlation` (n, p) their correlations with the
+        observed actions.
         """
         own = self.factor.correlation(self.new_points, pool)  # (r, p)
         mean = self.mean_constant[:, None] + self.mean_weights @ correlation
@@ -85,7 +85,7 @@ class ActionFunctions:
         return mean, slope
 
     def at(self, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return means and slopes (r, q) at actions (r, q, features), and the correlations (r, q, n) with `points`."""
+        """Return means and slopes (r, q) at actions (r, q, width), and their correlations (r, q, n) with `points`."""
         correlation = self.factor.correlation(actions, self.points)
         own = self.factor.correlation(actions, self.new_points[:, None])[..., 0]
         mean = self.mean_constant[:, None] + (correlation * self.mean_weights[:, None]).sum(-1)
@@ -95,8 +95,8 @@ class ActionFunctions:
     def maximize(self, starts: Tensor, z: Tensor, steps: int, keep_correlation: bool = False) -> Maxima:
         """Return local maxima over actions of the r functions, for q values of z each, after `steps` Newton steps.
 
-        `z` is (q,) or (r, q), and `starts` are (r, q, features). Correlations of the maximizers with the observed
-        actions are returned only with `keep_correlation`.
+        `z` is (q,) or (r, q), and `starts` are (r, q, width). Correlations of the maximizers with the observed actions
+        are returned only with `keep_correlation`.
         """
         z = z.expand(starts.shape[:2])
         if self.limits is None or self.limits.allowed is None:
@@ -107,13 +107,11 @@ class ActionFunctions:
         return Maxima(ends, mean, slope, correlation if keep_correlation else correlation[..., :0])
 
     def _climb(self, starts: Tensor, z: Tensor, steps: int, keep_correlation: bool) -> Maxima:
-        """Maximize by compiled loops if there are any, otherwise in torch."""
         if compiled.handles(self.factor.profile) and starts.device.type == "cpu":
             return self._maximize_compiled(starts, z, steps, keep_correlation)
         return self._maximize_torch(starts, z, steps, keep_correlation)
 
     def _maximize_compiled(self, starts: Tensor, z: Tensor, steps: int, keep_correlation: bool) -> Maxima:
-        """Maximize by the compiled loops."""
         found = compiled_ascent.ascend(
             self.factor.profile.name,
             self.points,
@@ -133,7 +131,6 @@ class ActionFunctions:
         return Maxima(*found)
 
     def _maximize_torch(self, starts: Tensor, z: Tensor, steps: int, keep_correlation: bool) -> Maxima:
-        """Maximize in torch; the compiled loops do the same row by row."""
         lower, upper, free = self.box
         x = starts if self.limits is None else self.limits.project(starts)[0]
         value, gradient, hessian = self.derivatives(x, z)
@@ -157,7 +154,7 @@ class ActionFunctions:
         return Maxima(x, mean, slope, correlation if keep_correlation else correlation[..., :0])
 
     def derivatives(self, x: Tensor, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return value (r, q), gradient and Hessian of mean + z slope at x (r, q, features).
+        """Return the value (r, q), gradient and Hessian of mean + z slope at actions x (r, q, width).
 
         The value lacks `mean_constant` and `slope_constant`, which do not depend on x.
         """
@@ -187,9 +184,9 @@ class ActionFunctions:
 def newton_step(
     x: Tensor, gradient: Tensor, hessian: Tensor, lower: Tensor, upper: Tensor, free: Tensor, radius: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return a projected Newton step towards a maximum within the bounds, no longer than `radius`, and its length.
+    """Return a projected Newton step from x towards a maximum within bounds, no longer than `radius`, and its length.
 
-    Only features marked as `free` move.
+    Only coordinates that are `free` move.
     """
     stuck = ~free | ((x <= lower) & (gradient < 0)) | ((x >= upper) & (gradient > 0))
     gradient = torch.where(stuck, 0.0, gradient)
@@ -207,9 +204,9 @@ def newton_step(
 
 
 def missing_curvature(matrices: Tensor) -> Tensor:
-    """Return shifts (...) of the diagonal that make symmetric matrices (..., d, d) positive definite.
+    """Return what to add to the diagonals of symmetric matrices (..., d, d) to make them positive definite: (...).
 
-    They follow from Gershgorin's bound of the smallest eigenvalue.
+    The shifts follow from Gershgorin's bound of the smallest eigenvalue.
     """
     diagonal = matrices.diagonal(dim1=-2, dim2=-1)
     excess = matrices.abs().sum(-1) - diagonal.abs() - diagonal
@@ -224,9 +221,9 @@ def limited_step(
     radius: Tensor,
     limits: FeatureLimits,
 ) -> tuple[Tensor, Tensor]:
-    """Return the Newton step towards a maximum within the constraints and the box, and its length.
+    """Return a Newton step from x towards a maximum within bounds and constraints, and its length.
 
-    The step is no longer than `radius`.
+    The step is no longer than `radius`. `box` holds lower bounds, upper bounds, and which coordinates may move.
     """
     lower, upper, free = box
     fixed = ~free[:, None] | ~free
@@ -249,7 +246,7 @@ def limited_step(
 
 
 def state_functions(posterior: Conditioned, states: Tensor) -> ActionFunctions:
-    """Return the posterior mean of each state (r, d_s) as a function of the action."""
+    """Return the posterior means in states (r, d_s) as r functions of the action."""
     prepared = state_rows(posterior, states[:, None])
     weights, constant = prepared.mean_weights[:, 0], prepared.mean_constant[:, 0]
     rows = len(states)
@@ -269,12 +266,13 @@ def state_functions(posterior: Conditioned, states: Tensor) -> ActionFunctions:
 
 @dataclass(frozen=True)
 class StateRows:
-    """The parts of the states' look-ahead means that do not depend on the candidate, for r sets of m states.
+    """The part of a look-ahead mean that does not depend on the candidate, for r sets of m states.
 
-    A look-ahead mean is the posterior mean after one more reward, as a function of the action.
+    A look-ahead mean is the posterior mean in a state after one more reward, at a candidate, as a function of the
+    action.
     """
 
-    features: Tensor  # (r, m, state features), scaled
+    features: Tensor  # (r, m, width), scaled inputs of the states
     scale: Tensor  # (r, m, n), the kernel's A between these states and the observed ones
     offset: Tensor | None  # (r, m, n), the kernel's B between the same states; None if the kernel has no offset
     mean_weights: Tensor  # (r, m, n), weights of κ with the observed actions in the posterior mean
@@ -289,9 +287,10 @@ class StateRows:
 
 
 def state_rows(posterior: Conditioned, states: Tensor) -> StateRows:
-    """Prepare the parts of the look-ahead means of states (r, m, d_s) that do not depend on the candidate.
+    """Prepare the part of the look-ahead means in states (r, m, d_s) that does not depend on the candidate.
 
-    A look-ahead mean is the posterior mean after one more reward, as a function of the action.
+    A look-ahead mean is the posterior mean in a state after one more reward, at a candidate, as a function of the
+    action.
     """
     r, m, _ = states.shape
     features = posterior.kernel.states.scaled(states)
@@ -315,8 +314,8 @@ def look_ahead_functions(
 ) -> ActionFunctions:
     """Return the posterior means after one more reward at each of r candidates, as r·m functions of the action.
 
-    Candidate i has one function in each of the m states of set i of `rows`, and these m functions are adjacent.
-    `limits` has one row for each function.
+    Candidate i has one function for each of the m states of set i of `rows`, and these m functions are adjacent.
+    `limits` holds the constraints on the action of each function.
     """
     kernel = posterior.kernel
     r, m, _ = rows.features.shape

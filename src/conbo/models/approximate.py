@@ -52,7 +52,7 @@ SAID_EVERY = 40 * LONG_BLOCK  # number of rewards between two progress messages 
 
 @dataclass(frozen=True)
 class Sums:
-    """S and V Λ⁻¹ (Y - μ⁰) of this module's table, summed over the first `rows` rewards."""
+    """The two sums over the first `rows` rewards from which the approximate posterior follows."""
 
     rows: int  # number of rewards that are summed up
     information: Tensor  # (M, M), S
@@ -74,8 +74,8 @@ class Summary:
     def shared_with(self, points: Tensor, residuals: Tensor, variances: Tensor) -> bool:
         """Return whether a summary of other data can start from `whole`, the sums over all blocks but the last.
 
-        The other data must begin with the same blocks of points, residuals and variances. Then the inducing points
-        are the same, too.
+        The other data must begin with the same points, residuals and noise variances, so that they have the same
+        inducing points.
         """
         rows = self.whole.rows
         if shared_rows(len(self.points), len(points)) < rows or fitted_rewards(len(points)) > rows:
@@ -87,7 +87,7 @@ class Summary:
 def summarized(
     kernel: Kernel, points: Tensor, residuals: Tensor, variances: Tensor, earlier: Summary | None = None
 ) -> Summary:
-    """Compute the summary of rewards at points (n, d), from their residuals (n,) and noise variances (n,).
+    """Sum up rewards at points (n, d), given as residuals from the prior mean (n,), with noise variances (n,).
 
     An `earlier` summary with the same kernel is extended if possible.
     """
@@ -150,7 +150,7 @@ class ApproximatePosterior(ExactPosterior):
     def draw_paths(self, n: int, generator: torch.Generator, features: int = 1024) -> DrawnPaths:
         """Draw n functions from the posterior: prior draws, corrected to agree with posterior draws at inducing points.
 
-        `features` is the number of features with which a draw from the prior is approximated.
+        `features` is the number of random features that approximate the prior.
         """
         prior, root = self.kernel.draw_prior(n, features, generator), self.summary.root
         normal = random_normals(generator, len(root), n).to(root)

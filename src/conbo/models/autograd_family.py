@@ -17,7 +17,7 @@ from conbo.models.profiles import MATERN52, Profile
 
 @dataclass(frozen=True)
 class AutogradFamily(ABC):
-    """A family of kernels: a kernel whose hyperparameters are fitted, with gradients by autograd.
+    """A kernel with free hyperparameters, which are fitted with gradients by autograd.
 
     Derive from it and implement `n_variances` and `kernel`; docs/extending.md shows an example.
 
@@ -26,7 +26,7 @@ class AutogradFamily(ABC):
     states, actions
         How the columns of states and actions become features of the kernel.
     profile
-        The correlation as a function of a distance.
+        The correlation as a function of the distance between scaled inputs.
 
     Examples
     --------
@@ -56,7 +56,7 @@ class AutogradFamily(ABC):
 
     @property
     def largest_loadings(self) -> tuple[float, ...]:
-        """Largest absolute value of each loading, a parameter that may be negative."""
+        """Largest absolute value of each loading, a parameter that may be negative; by default there are none."""
         return ()
 
     @property
@@ -80,12 +80,12 @@ class AutogradFamily(ABC):
         """
 
     def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
-        """Compute covariances of points, and prepare their gradients.
+        """Compute covariances of points, and a function for their gradients with respect to the parameters.
 
         Parameters
         ----------
         parameters
-            One row of parameters for each kernel (r, p).
+            Parameters (r, p) of r kernels.
         points
             Points (n, d) of the unit cube.
 
@@ -106,6 +106,5 @@ class AutogradFamily(ABC):
 
 
 def _covariance(kernel: Kernel, points: Tensor) -> Tensor:
-    """Return the covariance matrix (n, n) of unit-cube points (n, d)."""
     here = kernel.scaled(points)
     return kernel.covariance(here, here)

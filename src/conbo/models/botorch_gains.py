@@ -1,4 +1,4 @@
-"""Knowledge gradients in states under any BoTorch model: how much one more reward raises a state's best mean.
+"""Knowledge gradients under any BoTorch model: how much one more reward raises a state's highest mean.
 
 If that reward is z standard deviations above its prediction, the mean at a point rises by σ̃ z.  The model's kernel is
 not known here, so the slope σ̃ is computed as kⁿ(point, candidate) / sd: the posterior covariance of the two points,
@@ -26,7 +26,7 @@ WIDTH = 0.2  # lengthscale, in the unit cube, of the similarity of two actions
 
 
 class PairwisePosterior(Protocol):
-    """The methods of a posterior from which knowledge gradients are computed."""
+    """The methods of a posterior that are needed to compute knowledge gradients."""
 
     def mean(self, points: Tensor) -> Tensor:
         """Posterior mean (n,) of the noise-free reward at points (n, d)."""
@@ -67,9 +67,9 @@ class BotorchLines:
         return cls(mean, covariance / sd[:, None, None], posterior, candidates, states, actions)
 
     def gradient(self, pull: Tensor) -> Tensor:
-        """Gradient (k, d) of Σ pull · slope, summed over m and q, with respect to the candidates.
+        """Return the gradient (k, d) of Σ pull · slope by the k candidates, for any weights `pull` (k, m, q).
 
-        `pull` (k, m, q) are any weights. The actions at which the lines are taken are held fixed.
+        The sum is over m states and q actions of each candidate. These are held fixed.
         """
         with torch.enable_grad():
             variable = self.candidates.detach().clone().requires_grad_(True)
@@ -87,7 +87,7 @@ class BotorchLines:
 
 @dataclass(frozen=True)
 class BotorchGains:
-    """Computes knowledge gradients in states by a `GainRule`; its searches over actions start from a pool."""
+    """Computes knowledge gradients of candidates in states by a `GainRule`, with searches that start from a pool."""
 
     posterior: PairwisePosterior
     space: Space
@@ -99,10 +99,10 @@ class BotorchGains:
         return BotorchStatesAhead(self, states)
 
     def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
-        """Return a function that roughly estimates knowledge gradients (r, m) of candidates (r, d) in states (m, d_s).
+        """Return a fast function that estimates knowledge gradients (r, m) of candidates (r, d) in states (m, d_s).
 
-        It uses the look-ahead lines of pool actions, without a search for better actions. If the rule has nodes, it
-        uses only ROUGH_ACTIONS of the pool.
+        It considers only actions of the pool, without a search for better ones. If the rule has nodes, these are only
+        the last ROUGH_ACTIONS.
         """
         actions = self.actions if self.rule.nodes is None else self.actions[-ROUGH_ACTIONS:]
 
@@ -116,7 +116,8 @@ class BotorchGains:
     def pooled(self, candidates: Tensor, states: Tensor, actions: Tensor) -> BotorchLines:
         """Return the look-ahead lines of the same actions (p, d_x) in all states (k, m, d_s), for candidates (k, d).
 
-        The line of an infeasible action is below all others.
+        A line mean + slope z is the posterior mean if the reward at the candidate is z standard deviations above its
+        prediction. The line of an infeasible action is far below all others.
         """
         lines = self.lines(candidates, states, actions.expand(*states.shape[:2], -1, -1))
         mean, slope = without_infeasible(self.space, states, actions, lines.mean, lines.slope)
@@ -133,9 +134,10 @@ class BotorchGains:
 
 
 class BotorchStatesAhead:
-    """Computes knowledge gradients of candidates in r sets of m states.
+    """Computes knowledge gradients of candidates in r fixed sets of m states.
 
-    It keeps the maximizers of the means after a new reward. The searches for later candidates start from them.
+    A knowledge gradient needs the actions with the highest posterior means after the new reward. These maximizers are
+    kept, because they are good starts of the searches for later candidates.
     """
 
     def __init__(self, gains: BotorchGains, states: Tensor) -> None:
@@ -154,7 +156,10 @@ class BotorchStatesAhead:
         return LineGains(*gains.rule.combine(lines.mean, lines.slope, similarity(lines.actions)), lines)
 
     def _maximizers(self, candidates: Tensor, states: Tensor, nodes: Tensor, rows: Tensor) -> Tensor:
-        """Return the actions (k, m, q, d_x) with the highest posterior mean after a new reward, at every node z."""
+        """Return the actions (k, m, q, d_x) with the highest posterior means after a new reward.
+
+        This reward is z standard deviations above its prediction, for each of q values z in `nodes`.
+        """
         gains, (k, m, _), q = self._gains, states.shape, len(nodes)
         if self._last is not None and bool(self._visited[rows].all()):
             starts, iterations = self._last[rows], WARM_ITERATIONS
@@ -185,11 +190,11 @@ class BotorchStatesAhead:
 
 
 def best_lines(lines: BotorchLines, nodes: Tensor) -> Tensor:
-    """Return the indices (k, m, q) of the lines mean + slope z that are highest at the nodes z (q,)."""
+    """Return the indices (k, m, q) of the lines mean + slope z that are highest at each of q values z (nodes)."""
     return (lines.mean[..., None, :] + nodes[:, None] * lines.slope[..., None, :]).argmax(-1)
 
 
 def similarity(actions: Tensor) -> Tensor:
-    """Return similarities (..., q-1), from 0 to 1, between the best actions (..., q, d_x) of each node and the next."""
+    """Return the similarities (..., q-1), from 0 to 1, of neighboring ones among q actions (..., q, d_x)."""
     apart = (actions[..., 1:, :] - actions[..., :-1, :]).square().sum(-1)
     return torch.exp(-apart / (2 * WIDTH**2))

@@ -33,7 +33,7 @@ ITERATIONS = 20  # largest number of steps of a local search for the best action
 
 @dataclass(frozen=True)
 class BotorchModel:
-    """A model that a user's function makes and that BoTorch fits."""
+    """A `Model` whose BoTorch model is made by a user's function, and fitted by BoTorch."""
 
     factory: ModelFactory
 
@@ -66,7 +66,7 @@ class BotorchModel:
         return posterior
 
     def _model(self, inputs: Tensor, rewards: Tensor, noise: Tensor | None) -> "GPyTorchModel":
-        """Return the model that the user's function makes, or raise ConboError if the result is not a BoTorch model."""
+        """Call the user's function, and raise ConboError if it fails or does not return a BoTorch model."""
         from botorch.models.gpytorch import GPyTorchModel
 
         rule = "`model` must be a function of points, rewards and noise that returns a BoTorch model"
@@ -83,7 +83,7 @@ class BotorchModel:
 
 @dataclass(frozen=True)
 class BotorchPosterior:
-    """A fitted BoTorch model with the `Posterior` protocol."""
+    """A fitted BoTorch model that implements the `Posterior` protocol."""
 
     model: "GPyTorchModel"
     categories: tuple[int, ...]  # number of choices of each column, 0 for numbers
@@ -107,7 +107,8 @@ class BotorchPosterior:
         return posterior
 
     def mean(self, points: Tensor) -> Tensor:
-        """Posterior mean (...) at points (..., d). Each point is its own batch, so that no covariances are computed."""
+        """Posterior mean (...) of the noise-free reward at points (..., d)."""
+        # each point is its own batch, so that no covariances are computed
         return self._joint(points[..., None, :]).mean[..., 0, 0]
 
     def variance(self, points: Tensor) -> Tensor:
@@ -175,11 +176,11 @@ class BotorchPosterior:
         return states / ASSUMED_LENGTHSCALE
 
     def state_correlation(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return assumed correlations (p, q) of states: squared exponentials of the distance between their features."""
+        """Return assumed correlations (p, q) of states: a squared exponential of the distance of their features."""
         return torch.exp(-torch.cdist(a, b).square() / 2)
 
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
-        """Return False (m,) for all states: the model's kernel, and thus which states it correlates, is not known."""
+        """Return False for all states (m,), because correlations of states under the model's kernel are unknown."""
         return torch.zeros(len(states), dtype=torch.bool, device=states.device)
 
     def similarity(self, points: Tensor, chosen: Tensor) -> Tensor:
@@ -195,7 +196,7 @@ class BotorchPosterior:
         return actions
 
     def action_search(self, space: Space, actions: Tensor) -> "BotorchSearch":
-        """Return a search for the best actions of states, which starts from a pool of actions (p, d_x)."""
+        """Return a search for the best actions of given states, which starts from a pool of actions (p, d_x)."""
         return BotorchSearch(self, space, actions)
 
     def look_ahead_lines(self, candidates: Tensor, states: Tensor, actions: Tensor) -> BotorchLines:
@@ -231,7 +232,7 @@ class BotorchPosterior:
 
 @dataclass(frozen=True)
 class BotorchSearch:
-    """A search for the best actions of states: the pool is scored in each state, and the best actions are refined."""
+    """A search for the actions with the highest posterior mean in given states, which starts from a pool of actions."""
 
     posterior: BotorchPosterior
     space: Space
@@ -245,7 +246,6 @@ class BotorchSearch:
         return BestActions.joined([self._best(chunk, starts) for chunk in states.split(CHUNK)])
 
     def _best(self, states: Tensor, starts: int) -> BestActions:
-        """Do what `best` does, for one chunk of states."""
         m, p, d_x = len(states), len(self.actions), self.actions.shape[-1]
         joint = torch.cat([states[:, None].expand(m, p, -1), self.actions.expand(m, p, d_x)], -1)
         with torch.no_grad():
@@ -268,7 +268,7 @@ class BotorchSearch:
         return BestActions.of_climbs(ends.unflatten(0, (m, k)), mean)
 
     def gains(self, rule: GainRule) -> BotorchGains:
-        """Return an object that computes knowledge gradients in states by `rule`; its searches start from the pool."""
+        """Return knowledge gradients as a function of candidates and states, estimated by `rule`."""
         return BotorchGains(self.posterior, self.space, self.actions, rule)
 
 

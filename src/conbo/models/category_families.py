@@ -17,7 +17,7 @@ TYPICAL_LOADING = 0.7  # prior mean of the first column of W, by which all categ
 
 @dataclass(frozen=True)
 class TrendFamily:
-    """The family of kernels with a trend that all states share, plus a deviation of each state; few parameters."""
+    """The family of kernels with a trend that all states share, and a deviation for each combination of categories."""
 
     states: Columns
     actions: Columns
@@ -51,9 +51,10 @@ class TrendFamily:
         return CategoryKernel(*factors, Trend(trend, difference), constant)
 
     def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
-        """Covariances K = ((σ₀² + δ σ₁²) φ_X + δ σ₃²) φ_C (r, n, n) of points (n, d), and their pullback.
+        """Return covariances K = ((σ₀² + δ σ₁²) φ_X + δ σ₃²) φ_C (r, n, n) of points (n, d), and their pullback.
 
-        φ_X and φ_C are correlations of actions and of the states' numbers; δ is 1 for equal categories, else 0.
+        φ_X is the correlation of actions, and φ_C that of the states' numeric columns; δ is 1 for equal categories,
+        else 0. The pullback converts a gradient by K to the gradient by the parameters (r, p).
         """
         blocks = CategoryBlocks(self.states, self.actions, self.profile, points, parameters)
         trend, difference, constant = parameters[:, self.n_lengthscales :].exp().T[..., None, None]
@@ -70,7 +71,10 @@ class TrendFamily:
 
 @dataclass(frozen=True)
 class MultiTaskFamily:
-    """The family of kernels with a covariance W Wᵀ + diag(v) for every categorical column; W has `rank` columns."""
+    """The family of multi-task kernels: every categorical column of the state has a covariance W Wᵀ + diag(v).
+
+    W has a row for each choice and `rank` columns.
+    """
 
     states: Columns
     actions: Columns
@@ -85,18 +89,18 @@ class MultiTaskFamily:
 
     @property
     def n_variances(self) -> int:
-        """Number of variances: one in v for every choice of every column, and σ₃² (constant)."""
+        """Number of variances: one for every choice of every categorical column, and σ₃² (constant)."""
         return sum(self._counts) + 1
 
     @property
     def typical_loadings(self) -> tuple[float, ...]:
-        """Prior means of the entries of W: the same for all choices in its first column, and zero in the others."""
+        """Prior means of the entries of the loading matrix W: the same number in its first column, 0 in the others."""
         row = (TYPICAL_LOADING, *[0.0] * (self.rank - 1))
         return row * sum(self._counts)
 
     @property
     def largest_loadings(self) -> tuple[float, ...]:
-        """Largest absolute value of each entry of W."""
+        """Largest absolute value of each entry of the loading matrix W."""
         return (LARGEST_LOADING,) * len(self.typical_loadings)
 
     @property
@@ -122,10 +126,11 @@ class MultiTaskFamily:
         return rest[:, :choices].exp(), rest[:, choices].exp(), loadings
 
     def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
-        """Covariances K = (T φ_X + δ σ₃²) φ_C (r, n, n) of points (n, d), and their pullback.
+        """Return covariances K = (T φ_X + δ σ₃²) φ_C (r, n, n) of points (n, d), and their pullback.
 
-        T is the product of W Wᵀ + diag(v) over the categorical columns. φ_X and φ_C are correlations of actions and of
-        the states' numbers; δ is 1 for equal categories, else 0.
+        T is the product of W Wᵀ + diag(v) over the categorical columns, φ_X is the correlation of actions, and φ_C that
+        of the states' numeric columns; δ is 1 for equal categories, else 0. The pullback converts a gradient by K to
+        the gradient by the parameters (r, p).
         """
         blocks = CategoryBlocks(self.states, self.actions, self.profile, points, parameters)
         own, constant, loadings = self._unpacked(parameters)
@@ -156,7 +161,7 @@ class MultiTaskFamily:
 def category_factors(
     states: Columns, actions: Columns, profile: Profile, log_lengthscales: Tensor
 ) -> tuple[Factor, Factor]:
-    """Return the two factors of a `CategoryKernel`; categories of the state get lengthscale one, which is not used."""
+    """Return the factors of a `CategoryKernel`, for states and actions; categories of states have no lengthscales."""
     numbers = list(states.numeric)
     of_states = log_lengthscales.new_ones(len(states.categories))
     of_states[numbers] = log_lengthscales[: len(numbers)].exp()
@@ -164,7 +169,10 @@ def category_factors(
 
 
 class CategoryBlocks:
-    """Correlations that both families use: φ_X of the actions, φ_C of the states' numbers, δ of their categories."""
+    """The correlations between n points from which kernels for states with categories are built.
+
+    φ_X is that of actions, φ_C that of the states' numeric columns, and δ is 1 for equal categories, else 0.
+    """
 
     def __init__(self, states: Columns, actions: Columns, profile: Profile, points: Tensor, parameters: Tensor) -> None:
         d_s, numbers = len(states.categories), list(states.numeric)
@@ -176,9 +184,9 @@ class CategoryBlocks:
         self.same = same_choices(self.choices, self.choices)
 
     def covariance(self, table: Tensor, constant: Tensor) -> tuple[Tensor, Pullback]:
-        """Return K = (table φ_X + δ constant) φ_C (r, n, n), and its pullback.
+        """Return covariances K = (table φ_X + δ constant) φ_C (r, n, n), and their pullback.
 
-        The pullback returns gradients with respect to the log-lengthscales, the table and the logarithm of the
+        The pullback converts a gradient by K to gradients by the log-lengthscales, the table and the logarithm of the
         constant.
         """
         x, c = self._x, self._c

@@ -29,17 +29,17 @@ from conbo.models.prior_draws import FourierFeatures, FourierTerms, PriorDraws, 
 
 @dataclass(frozen=True)
 class CategoryTerm:
-    """One term of a covariance between the categories of two states: a(s) a(s'), times δ for the columns in `own`.
+    """One term of a covariance between the categories of two states s and s': a(s) a(s'), with a the `amplitude`.
 
-    Here a is the `amplitude`. A column's δ is 1 if s and s' have the same choice in it, and 0 otherwise.
+    If some columns are marked in `own`, the term is zero unless both states have the same choices in these columns.
     """
 
     amplitude: Callable[[Tensor], Tensor]  # indices of choices (..., columns) → a (...)
-    own: tuple[bool, ...]  # for each categorical column, whether the term has a factor δ
+    own: tuple[bool, ...]  # for each categorical column, whether both states must have the same choice
 
 
 class CategoryTable(Protocol):
-    """The factor T(s, s') of a `CategoryKernel`: a covariance of two states that depends on their categories.
+    """The covariance of two states as a function of their categories, one factor of a `CategoryKernel`.
 
     Categories are given as choices: the index of the chosen value in each categorical column.
     """
@@ -54,15 +54,15 @@ class CategoryTable(Protocol):
         """Return the terms that add up to this covariance, for the given number of categorical columns."""
 
     def record(self) -> dict[str, Any]:
-        """Return the table as plain values, with its `type`."""
+        """Return the covariance as plain values, with its `type`, for a saved policy."""
 
     def to(self, device: torch.device) -> "CategoryTable":
-        """Return a copy on another device."""
+        """Return a copy with its tensors on another device."""
 
 
 @dataclass(frozen=True)
 class Trend:
-    """The covariance σ₀² + δ σ₁² of two states: a trend that all states share, and a deviation of each state.
+    """The covariance σ₀² + δ σ₁² of two states: a shared trend, and a deviation for each combination of categories.
 
     δ is 1 if all categories of the two states are equal, and 0 otherwise.
     """
@@ -120,10 +120,10 @@ class MultiTask:
         return _product([loadings[choice].square().sum(-1) + own[choice] for loadings, own, choice in columns])
 
     def terms(self, columns: int) -> list[CategoryTerm]:
-        """Return the terms of the product of W Wᵀ + diag(v) over the categorical columns, multiplied out.
+        """Return the terms that add up to the product of W Wᵀ + diag(v) over the given number of categorical columns.
 
-        A factor W Wᵀ + diag(v) has a term for each column of W, with its entries as amplitudes, and one with amplitudes
-        √v and a factor δ. The product has one term for every way to pick a term from each factor.
+        Each factor W Wᵀ + diag(v) is a sum of one term for each column of W and a term for v. The product has one term
+        for every way to pick a term from each factor.
         """
         tables = [torch.cat([w, v.sqrt()[:, None]], -1) for w, v in zip(self.loadings, self.own, strict=True)]
         ranks = [w.shape[1] for w in self.loadings]
@@ -147,8 +147,9 @@ class MultiTask:
 class CategoryKernel(Kernel):
     """The kernel (T(s, s') κ(x, x') + δ_ss' σ₃²) k_C(s, s') for states with categories.
 
-    T and δ depend on the categories of the states, k_C is a correlation of their numbers, and κ one of actions. With
-    `Trend` and without numbers this is the paper's σ₀² M(x,x') + δ_ss' (σ₁² M(x,x') + σ₃²).
+    T is a covariance of the states' categories, and δ is 1 if these are equal, else 0. k_C is a correlation of the
+    states' numeric columns, and κ one of actions. With `Trend` as T and no numeric columns, this is the kernel
+    σ₀² M(x,x') + δ_ss' (σ₁² M(x,x') + σ₃²) of Pearce, Klaise & Groves.
     """
 
     states: Factor  # k_C, with categories as coded columns, whose lengthscales are not used
@@ -157,30 +158,27 @@ class CategoryKernel(Kernel):
     constant: float  # σ₃²
 
     def scale(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return A = T k_C, the covariance between states of the part of the reward that depends on the action.
-
-        The states `a` and `b` are scaled features.
-        """
+        """Return A = T k_C (..., p, q), the factor of κ in the kernel A κ + B, for states a and b as scaled inputs."""
         table = self.categories.covariance(self.choices(a), self.choices(b))
         return table * self._numbers(a, b)[0] if self.states.columns.numeric else table
 
     def scale_slope(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return the slope ψ of A: T times that of k_C. The gradient of A by the numbers of `a` is -ψ (a-b)."""
+        """Return ψ (..., p, q), which gives the gradient of A with respect to the numeric columns of `a`: -ψ (a-b)."""
         return self.categories.covariance(self.choices(a), self.choices(b)) * self._numbers(a, b)[1]
 
     def offset(self, a: Tensor, b: Tensor) -> Tensor | None:
-        """Return B = δ σ₃² k_C, the covariance of states in the part of the reward that all actions share."""
+        """Return B = δ σ₃² k_C (..., p, q), the term of the kernel A κ + B that does not depend on the actions."""
         table = same_choices(self.choices(a), self.choices(b)).mul_(self.constant)
         return table * self._numbers(a, b)[0] if self.states.columns.numeric else table
 
     def offset_slope(self, a: Tensor, b: Tensor) -> Tensor | None:
-        """Return the slope ψ of B: δ σ₃² times that of k_C. The gradient of B by the numbers of `a` is -ψ (a-b)."""
+        """Return ψ (..., p, q), which gives the gradient of B with respect to the numeric columns of `a`: -ψ (a-b)."""
         return self.constant * same_choices(self.choices(a), self.choices(b)) * self._numbers(a, b)[1]
 
     def variance(self, states: Tensor) -> Tensor:
-        """Return the variances of points: those of the category table plus the constant σ₃².
+        """Return the prior variances of points, which depend only on the categories of their states.
 
-        `states` are scaled features. The variances do not depend on the actions.
+        The states are given as scaled inputs.
         """
         return self.categories.variance(self.choices(states)) + self.constant
 
@@ -189,12 +187,12 @@ class CategoryKernel(Kernel):
         return replace(super().to(device), categories=self.categories.to(device))
 
     def choices(self, states: Tensor) -> Tensor:
-        """Return the indices of the choices (..., categorical columns) that scaled features (..., width) hold."""
+        """Return the choices (..., categorical columns) of states that are given as scaled inputs (..., width)."""
         columns = list(self.states.columns.categorical)
         return (states[..., columns] / self.states.feature_scales[columns]).round().long()
 
     def _numbers(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the correlation φ of the states' numbers, and ψ and χ, from which its derivatives follow."""
+        """Return the correlation φ of the states' numeric columns, with ψ and χ, from which its derivatives follow."""
         columns = list(self.states.columns.numeric_features)
         return self.states.tables(a[..., columns], b[..., columns])
 
@@ -233,21 +231,21 @@ class CategoryKernel(Kernel):
         return FourierFeatures.drawn(FourierTerms(amplitude, frequencies, phase, state_frequencies), n, generator)
 
     def record(self) -> dict[str, Any]:
-        """Return lengthscales, warp, the record of the category table, and the constant σ₃²."""
+        """Return lengthscales, input warping, covariance of categories and σ₃² as plain values, for a saved policy."""
         return {**factors_record(self), **self.categories.record(), "constant": self.constant}
 
     def page_columns(self) -> tuple[int, ...] | None:
-        """Return all categorical columns: for their choices, the report's web page needs tables of A and B."""
+        """Return all categorical columns of the state: the report's web page needs tables of their covariances."""
         return self.states.columns.categorical
 
 
 def _constant(variance: float) -> Callable[[Tensor], Tensor]:
-    """Return the amplitude function of a `CategoryTerm` that is √variance for all choices."""
+    """Return an amplitude for a `CategoryTerm` that is √variance for all choices."""
     return lambda choices: torch.full_like(choices[..., 0], sqrt(variance), dtype=torch.float64)
 
 
 def _picked(tables: list[Tensor], pick: tuple[int, ...]) -> Callable[[Tensor], Tensor]:
-    """Return the amplitude function of a term of `MultiTask`: a product of one entry for each categorical column.
+    """Return an amplitude for a `CategoryTerm` that is a product of one number for each categorical column.
 
     `tables` holds a table for each column, with a row for each choice; `pick` says which entry of the row is used.
     """
@@ -261,7 +259,6 @@ def _picked(tables: list[Tensor], pick: tuple[int, ...]) -> Callable[[Tensor], T
 
 
 def _product(parts: list[Tensor]) -> Tensor:
-    """Return the product of tensors."""
     total = parts[0]
     for part in parts[1:]:
         total = total * part

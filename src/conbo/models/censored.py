@@ -1,4 +1,4 @@
-"""The posterior of a process whose rewards are clipped at a floor; see truncation.py."""
+"""The posterior of a Gaussian process whose rewards are clipped at a floor (censored), by expectation propagation."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,20 +15,24 @@ from conbo.models.truncation import hidden_variance, sites_of
 
 @dataclass(frozen=True)
 class CensoredPosterior(ExactPosterior):
-    """A Gaussian process whose n observations stand for rewards of which some are at the floor."""
+    """A Gaussian process of unclipped values, given n rewards of which some are clipped at a floor.
+
+    It is conditioned on pseudo-observations (sites), which truncation.py computes.
+    """
 
     floor: float
-    rewards: Tensor  # (n,), as told
-    noise_of_rewards: Tensor  # (n,), without the variances of the sites
+    rewards: Tensor  # (n,), as observed
+    noise_of_rewards: Tensor  # (n,), noise variances of the rewards, without the variances of the sites
 
     def __str__(self) -> str:
-        """The chosen model, for the log."""
+        """Describe the chosen model, for the log."""
         return f"{super().__str__()}, clipped rewards"
 
     def look_ahead(self, candidates: Tensor) -> LookAhead:
-        """Prepare the look-ahead for one more reward at each candidate (c, d), which the floor may hide.
+        """Prepare predictions of how one more reward at each candidate (c, d) would change the posterior mean.
 
-        The floor is replaced by noise that hides as much.  So a candidate that is surely below the floor is useless.
+        The reward may be clipped, which is replaced by noise that hides as much. A candidate that is surely below the
+        floor is therefore useless.
         """
         ahead, moments = super().look_ahead(candidates), self.moments(candidates)
         hidden, in_mean, in_variance = hidden_variance(moments.mean, moments.variance, self.floor)
@@ -38,18 +42,18 @@ class CensoredPosterior(ExactPosterior):
 
     @property
     def observed_values(self) -> Tensor:
-        """The rewards (n,), those at the floor included."""
+        """The observed rewards (n,), clipped ones included."""
         return self.rewards
 
     @property
     def reward_noise(self) -> Tensor:
-        """Variances (n,) of the noise of the rewards, without those of the sites."""
+        """Variances (n,) of the noise of the observed rewards."""
         return self.noise_of_rewards
 
     def leave_one_out(self) -> tuple[Tensor, Tensor] | None:
-        """Leave-one-out residuals (n,) and predictive standard deviations (n,), noise included, of the rewards.
+        """Return leave-one-out residuals (n,) of the rewards, and predictive standard deviations (n,), noise included.
 
-        The sites of the other rewards stay as they are.
+        Predictions are of unclipped values. The pseudo-observations that replace other clipped rewards are kept.
         """
         precision = torch.cholesky_inverse(self.factor).diagonal()
         without = super().observed_values - self.weights / precision
@@ -57,13 +61,13 @@ class CensoredPosterior(ExactPosterior):
         return self.rewards - without, variance.clamp_min(0).sqrt()
 
     def record(self) -> dict[str, Any]:
-        """The record of the process, with the floor."""
+        """Return kernel, prior mean, noise and floor as plain values, for a saved policy."""
         return {**super().record(), "floor": self.floor}
 
     def conditioned_on(
         self, points: Tensor, rewards: Tensor, noise: Tensor | None, seeds: Tensor | None = None
     ) -> "CensoredPosterior":
-        """The same hyperparameters and floor conditioned on other observations."""
+        """Return the posterior with the same hyperparameters and floor, given other observations."""
         return condition_censored(self.kernel, self.constant, self.noise, points, rewards, self.floor)
 
 
@@ -75,7 +79,7 @@ def condition_censored(
     rewards: Tensor,
     floor: float,
 ) -> CensoredPosterior:
-    """Condition a prior on rewards (n,) at points (n, d) that are clipped at the floor."""
+    """Condition a prior on rewards (n,) at points (n, d), some of which are clipped at the floor."""
     of_rewards = variances_at(points, noise)
     sites = sites_of(kernel, constant, of_rewards, points, rewards, floor)
     process = condition(kernel, constant, of_rewards + sites.variances, points, sites.values, noise)

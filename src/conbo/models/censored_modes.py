@@ -1,9 +1,9 @@
 """Modes of the hyperparameters for rewards that are clipped at a floor.
 
-The sites that stand for rewards at the floor depend on the hyperparameters.  So the search for a mode alternates with
-expectation propagation.  For fixed sites, the gradient of the Gaussian density of values and sites is also that of the
-evidence that expectation propagation estimates.  All models get the sites of the most probable one, which makes their
-evidence comparable.
+Pseudo-observations (sites) replace the clipped rewards.  They depend on the hyperparameters, so the search for a mode
+alternates with expectation propagation, which computes them.  For fixed sites, the gradient of the Gaussian density of
+all observations is also that of the evidence that expectation propagation estimates.  All models get the sites of the
+most probable one, which makes their evidence comparable.
 """
 
 from torch import Tensor
@@ -14,12 +14,15 @@ from conbo.models.log_posterior import Expected, LogPosterior
 from conbo.models.modes import Mode, local_search
 from conbo.models.truncation import Sites, sites_of
 
-ROUNDS = 4  # number of times that sites and hyperparameters are searched in turn
-MOST_NOISE = 0.05  # largest variance of the noise: with more, the expected reward is not clipped where rewards are
+ROUNDS = 4  # number of alternations between sites and hyperparameters
+MOST_NOISE = 0.05  # largest noise variance: with more, the expected reward is above the floor where rewards are clipped
 
 
 def settled_sites(start: Mode, points: Tensor, rewards: Tensor, noise: Expected, floor: float) -> Sites:
-    """The sites of rewards (n,) at points (n, d), found in turn with a mode near `start`, a mode of some rewards."""
+    """Return pseudo-observations that replace clipped rewards (n,) at points (n, d), and suit a mode near `start`.
+
+    They are computed in turn with the mode. `start` is a mode for the rewards above the floor.
+    """
     target, parameters, there = start.target, start.parameters, points.cpu()
     for _ in range(ROUNDS):
         kernel, constant = target.kernel(parameters), float(target(parameters[None])[2])
@@ -34,6 +37,6 @@ def settled_sites(start: Mode, points: Tensor, rewards: Tensor, noise: Expected,
 
 
 def nearly_exact(mode: Mode) -> bool:
-    """Whether the rewards of a mode are not mapped and have little noise."""
+    """Return whether a mode has little noise and no output warping."""
     noise = mode.target.noise_of(mode.parameters)
     return mode.output is None and not isinstance(noise, HeteroscedasticNoise) and float(noise) <= MOST_NOISE

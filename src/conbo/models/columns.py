@@ -7,11 +7,11 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-Features: TypeAlias = tuple[Tensor, Tensor]  # scaled features of states (..., p, ·) and of actions (..., p, ·)
+Features: TypeAlias = tuple[Tensor, Tensor]  # scaled inputs of p points: states (..., p, ·), actions (..., p, ·)
 
 
 def squared_distances(a: Tensor, b: Tensor) -> Tensor:
-    """Return the squared distances |a_i - b_j|² (..., p, q) of a (..., p, d) and b (..., q, d), by a matrix product."""
+    """Return the squared distances |a_i - b_j|² (..., p, q) of points a (..., p, d) and b (..., q, d)."""
     cross = a @ b.mT
     result = a.square().sum(-1)[..., :, None] + b.square().sum(-1)[..., None, :] - 2 * cross
     return result.clamp_min_(0)
@@ -27,10 +27,10 @@ class Columns:
     Parameters
     ----------
     categories
-        Number of choices of each column, 0 for a number.
+        Number of choices of each column, 0 for a numeric column.
     coded
-        Whether a category becomes one feature, the index of its choice, instead of one-hot features. Kernels that look
-        categories up in tables need this.
+        Whether a categorical column becomes one feature, the index of its choice, instead of one-hot features. Kernels
+        that look up the covariance of two choices in a table need this.
 
     Examples
     --------
@@ -39,11 +39,10 @@ class Columns:
     4
     """
 
-    categories: tuple[int, ...]  # number of choices of each column, 0 for a number
+    categories: tuple[int, ...]
     coded: bool = False
 
     def _width(self, count: int) -> int:
-        """Return the number of features of a column with this number of choices, 0 for a number."""
         return 1 if self.coded else max(count, 1)
 
     @property
@@ -53,22 +52,22 @@ class Columns:
 
     @property
     def owner(self) -> tuple[int, ...]:
-        """For each feature, the index of its column."""
+        """The index of the column from which each feature comes."""
         return tuple(c for c, count in enumerate(self.categories) for _ in range(self._width(count)))
 
     @property
     def numeric(self) -> tuple[int, ...]:
-        """The indices of the columns that are numbers."""
+        """The indices of the numeric columns."""
         return tuple(c for c, count in enumerate(self.categories) if count == 0)
 
     @property
     def categorical(self) -> tuple[int, ...]:
-        """The indices of the columns that are categories."""
+        """The indices of the categorical columns."""
         return tuple(c for c, count in enumerate(self.categories) if count)
 
     @property
     def numeric_features(self) -> tuple[int, ...]:
-        """The indices of the features that are numbers, in the order of the columns."""
+        """The indices of the features that come from numeric columns."""
         return tuple(f for f, c in enumerate(self.owner) if self.categories[c] == 0)
 
     def choices(self, points: Tensor) -> Tensor:
@@ -142,5 +141,5 @@ class Columns:
 
 
 def same_choices(a: Tensor, b: Tensor) -> Tensor:
-    """Return δ (..., p, q): 1 if choices a (..., p, columns) and b (..., q, columns) agree in every column, else 0."""
+    """Return δ (..., p, q): 1 if choices a (..., p, columns) and b (..., q, columns) agree in all columns, else 0."""
     return (a[..., :, None, :] == b[..., None, :, :]).all(-1).to(torch.float64)

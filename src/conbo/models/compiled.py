@@ -1,4 +1,4 @@
-"""Says whether the compiled loops of `conbo.loops` replace torch."""
+"""Tells whether the compiled loops of `conbo.loops` can be used instead of torch."""
 
 from conbo import compiler
 from conbo.loops.profiles import PROFILES
@@ -8,5 +8,5 @@ AVAILABLE = compiler.AVAILABLE  # whether the extra `fast` is installed; otherwi
 
 
 def handles(profile: Profile) -> bool:
-    """Return whether compiled loops can be used for this profile; a user's own profile is computed in torch."""
+    """Return whether compiled loops can be used for this correlation profile; a user's own is computed in torch."""
     return AVAILABLE and profile.built_in and profile.name in PROFILES

@@ -1,4 +1,4 @@
-"""The Newton ascent of `ActionFunctions.maximize`, by the compiled loop of `loops.ascent`.
+"""Newton ascent over actions for `ActionFunctions.maximize`, by the compiled loop of `loops.ascent`.
 
 A single row takes a few microseconds, far less than torch calls would, so a whole batch is one call.  Large batches are
 divided among a few threads.  The loops release the GIL and use no threads of their own, so that no second thread pool
@@ -45,9 +45,9 @@ def ascend(
     keep_correlation: bool,
     limits: FeatureLimits | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return local maxima of Σ (mean_weights + z slope_weights) κ + z new_weights κ_new over actions, row by row.
+    """Return local maxima over actions of the functions Σ (mean_weights + z slope_weights) κ + z new_weights κ_new.
 
-    κ are the action's correlations with `points`, and κ_new is its correlation with the row's entry of `new_points`.
+    κ are the action's correlations with `points`, and κ_new is its correlation with the function's own `new_points`.
     The arguments are the fields of `ActionFunctions` and the arguments of its `maximize`; `constants` are its
     `mean_constant` and `slope_constant`. The results are the fields of `Maxima`.
     """
@@ -98,9 +98,9 @@ def ascend(
 
 
 def _limit_arrays(limits: FeatureLimits | None, rows: int, f: int) -> tuple[Array, Array, Array, Array]:
-    """Return the arrays that describe J constraints on f numeric actions to the loops; J = 0 if there are none.
+    """Return arrays that describe J linear constraints on f numeric actions to the loops; J = 0 if there are none.
 
-    They are coefficients (J, f), room (rows, J), edges (2, J) and shapes (6, f), as `loops.limits` defines them.
+    `loops.limits` defines them: coefficients (J, f), room (rows, J), edges (2, J) and shapes (6, f).
     """
     if limits is None:
         return np.empty((0, f)), np.empty((rows, 0)), np.empty((2, 0)), np.empty((6, f))
@@ -109,15 +109,14 @@ def _limit_arrays(limits: FeatureLimits | None, rows: int, f: int) -> tuple[Arra
 
 
 def _limit_scratch(limits: FeatureLimits | None, f: int) -> tuple[Array, Array, Array]:
-    """Allocate scratch memory for the steps of f numeric actions within J constraints (limits).
+    """Allocate the scratch memory that the loop needs for steps of f numeric actions within J linear constraints.
 
-    The first array (J + f + 2, f) is for the limits' normals, a matrix and two vectors, the second (J,) for the gaps
-    to the limits, and the third (J + 2 f,) for flags of binding limits and bounds.
+    The arrays are (J + f + 2, f) for the constraints' normals, a matrix and two vectors, (J,) for the slack of the
+    constraints, and (J + 2 f,) for flags of active constraints and bounds.
     """
     n_limits = 0 if limits is None else len(limits.shapes.coefficients)
     return np.empty((n_limits + f + 2, f)), np.empty(n_limits), np.empty(n_limits + 2 * f, dtype=np.bool_)
 
 
 def _contiguous(tensor: Tensor) -> Array:
-    """Return a tensor as a contiguous array, which the compiled loops need."""
     return np.ascontiguousarray(tensor.numpy())

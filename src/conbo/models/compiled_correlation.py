@@ -18,7 +18,7 @@ POINTS_PER_PARTNER = 4  # ratio p / q above which the innermost loop runs over t
 
 
 def handles(profile: Profile, a: Tensor, b: Tensor) -> bool:
-    """Return whether a compiled loop can be used for this profile and features a (..., p, ·) and b (..., q, ·)."""
+    """Return whether a compiled loop can compute correlations of scaled inputs a (..., p, ·) and b (..., q, ·)."""
     return (
         compiled.handles(profile)
         and a.device.type == "cpu"
@@ -28,7 +28,7 @@ def handles(profile: Profile, a: Tensor, b: Tensor) -> bool:
 
 
 def correlation(profile: str, a: Tensor, b: Tensor) -> Tensor:
-    """Return the correlations (..., p, q) of a profile between scaled features a (..., p, width) and b.
+    """Return the correlations (..., p, q) between scaled inputs a (..., p, width) and b, for the named profile.
 
     `b` is (..., q, width), or (q, width) if it is the same for all batches of `a`.
     """

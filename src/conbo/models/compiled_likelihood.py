@@ -20,7 +20,7 @@ def handles(matrices: Tensor) -> bool:
 
 
 def factorize_and_invert(matrices: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return lower factors and inverses (r, n, n) of matrices plus noise on the diagonal, and which failed (r,)."""
+    """Return Cholesky factors and inverses (r, n, n) of matrices plus noise on the diagonal, and which failed (r,)."""
     r, n, _ = matrices.shape
     factors, inverses = np.zeros((r, n, n)), np.zeros((r, n, n))
     variances = np.array(np.broadcast_to(noise.numpy(), (r, n)), order="C")  # a copy, since views are read-only
@@ -35,7 +35,8 @@ def factorize_and_invert(matrices: Tensor, noise: Tensor) -> tuple[Tensor, Tenso
 def log_likelihoods(factors: Tensor, inverses: Tensor, rewards: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return log-likelihoods (r,) of rewards (n,), the most likely constant means (r,), and gradients (r, n, n).
 
-    The gradients are with respect to the covariances, and the constant -½ n log 2π is left out.
+    There is one for each of r covariance matrices, given by its Cholesky factor and its inverse. The gradients are with
+    respect to the covariances, and the constant -½ n log 2π is left out.
     """
     r, n, _ = factors.shape
     values, means, gradients = np.empty(r), np.empty(r), np.empty((r, n, n))

@@ -1,4 +1,4 @@
-"""Covariances of a `ProductFamily` and gradients by its lengthscales, by compiled loops over pairs of points.
+"""Covariances of a `ProductFamily` and gradients by its log-lengthscales, by compiled loops over pairs of points.
 
 With a hundred rewards, the arithmetic of a likelihood takes a few tenths of a millisecond, and torch calls on whole
 matrices take several times as long.
@@ -16,7 +16,7 @@ from conbo.loops.profiles import coefficients
 def covariance(profile: str, states: Array, actions: Array, outputscale: Tensor) -> Tensor:
     """Return covariances (r, n, n): σ² times a correlation of states times a correlation of actions.
 
-    `states` and `actions` are the scaled features (r, width, n) of n points, and `outputscale` is σ² (r,).
+    `states` and `actions` are the scaled inputs (r, width, n) of n points, and `outputscale` is σ² (r,).
     """
     r, _, n = states.shape
     matrix = np.empty((r, n, n))
@@ -36,9 +36,10 @@ def covariance(profile: str, states: Array, actions: Array, outputscale: Tensor)
 def pullback(
     profile: str, states: Array, actions: Array, matrix: Tensor, gradient: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return gradients by the log-lengthscales of state and action features, (r, width) each, and by log σ² (r,).
+    """Convert a gradient by covariances to gradients by log-lengthscales of states and actions and by log σ².
 
-    `gradient` (r, n, n) is the gradient with respect to the covariance `matrix`, and is symmetric.
+    `gradient` (r, n, n) is symmetric, and taken with respect to the covariances `matrix` (r, n, n). The results are
+    (r, width) for states, (r, width) for actions, and (r,).
     """
     of_states, of_actions = np.zeros(states.shape[:2]), np.zeros(actions.shape[:2])
     of_variance, scratch = np.zeros(len(matrix)), np.empty((2, states.shape[2]))

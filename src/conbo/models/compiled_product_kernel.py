@@ -16,11 +16,11 @@ from conbo.loops.profiles import coefficients
 from conbo.models import compiled
 from conbo.models.profiles import Profile
 
-Features = tuple[Tensor, Tensor]  # scaled features of states and of actions
+Features = tuple[Tensor, Tensor]  # scaled inputs of states and of actions
 
 
 def handles(profiles: tuple[Profile, Profile], *tensors: Tensor) -> bool:
-    """Return whether a compiled loop can be used for factors with these profiles and for these tensors."""
+    """Return whether a compiled loop can be used for these profiles of states and actions, and for these tensors."""
     return all(compiled.handles(profile) for profile in profiles) and all(
         tensor.device.type == "cpu" and not tensor.requires_grad for tensor in tensors
     )
@@ -29,10 +29,10 @@ def handles(profiles: tuple[Profile, Profile], *tensors: Tensor) -> bool:
 def weighted_gradient(
     profiles: tuple[str, str], outputscale: float, here: Features, there: Features, weights: Tensor
 ) -> Features:
-    """Return gradients of Σ_j weights[..., i, j] k(here_i, there_j) with respect to the features of each point here_i.
+    """Return the gradients of Σ_j weights[..., i, j] k(here_i, there_j) with respect to each point here_i.
 
-    `here` holds the scaled features (p, ·) of the states and of the actions of p points. The gradients are (..., p, ·).
-    `there` holds those of the m points in the sum: (m, ·), or (p, m, ·) if each here_i has its own.
+    Points are given as scaled inputs, and so are the gradients (..., p, ·): one tensor for the states and one for the
+    actions. `here` is (p, ·), and `there` is (m, ·), or (p, m, ·) if each here_i has its own.
     """
     *lead, p, m = weights.shape
     batches = np.ascontiguousarray(weights.reshape(prod(lead), p, m).numpy())
@@ -59,10 +59,10 @@ def _scratch(m: int) -> tuple[Array, Array]:
 
 
 def _rows(features: Features) -> Array:
-    """Return the features of states and actions side by side: (p, ·)."""
+    """Return the scaled inputs of states and actions side by side: (p, ·)."""
     return np.concatenate([block.numpy() for block in features], axis=-1)
 
 
 def _partners(features: Features) -> Array:
-    """Return the features of states and actions side by side, as (..., ·, m), because the inner loops run over m."""
+    """Return the scaled inputs of states and actions side by side, transposed to (..., ·, m) for the inner loops."""
     return np.concatenate([block.numpy().swapaxes(-1, -2) for block in features], axis=-2)

@@ -3,7 +3,7 @@
 ======================  =====================  ========================================================
 paper (supplement)      here                   meaning
 ======================  =====================  ========================================================
-X̃ⁿ                      ``states, actions``    observed points, as scaled features of the kernel
+X̃ⁿ                      ``states, actions``    observed points, as scaled inputs of the kernel
 K = k⁰(X̃,X̃) + σ²I       ``factor``             lower Cholesky factor of K
 Ỹⁿ = K⁻¹(Y - μ⁰)        ``weights``            μⁿ(s,x) = μ⁰ + k⁰(s,x,X̃) Ỹⁿ
 K⁻¹k⁰(X̃, x̃ⁿ⁺¹)          ``LookAhead.weights``  weights of the observed rewards in a prediction of the new reward
@@ -36,10 +36,10 @@ CHUNK = 4096  # points evaluated at once, so that their covariances with the obs
 
 @dataclass(frozen=True)
 class LookAhead:
-    """How one more reward at each of c candidates would change every posterior mean."""
+    """What is needed to predict how one more reward at each of c candidates would change posterior means."""
 
-    states: Tensor  # (c, state features), scaled
-    actions: Tensor  # (c, action features), scaled
+    states: Tensor  # (c, ·), scaled inputs of the candidates' states
+    actions: Tensor  # (c, ·), scaled inputs of the candidates' actions
     weights: Tensor  # (c, n), K⁻¹k⁰(X̃, candidate)
     sd: Tensor  # (c,), standard deviation of the new reward, noise included
     noise_gradient: Tensor  # (c, d), gradient of the new reward's noise variance with respect to the candidate
@@ -52,14 +52,14 @@ class Conditioned:
     kernel: Kernel
     constant: float  # prior mean
     noise: float | HeteroscedasticNoise  # variance of a new observation's noise
-    states: Tensor  # (n, state features), scaled
-    actions: Tensor  # (n, action features), scaled
-    factor: Tensor  # (n, n), lower Cholesky factor of K
+    states: Tensor  # (n, ·), scaled inputs of the observed states
+    actions: Tensor  # (n, ·), scaled inputs of the observed actions
+    factor: Tensor  # (n, n), lower Cholesky factor of K, the covariance of the rewards
     weights: Tensor  # (n,), K⁻¹(Y - μ⁰)
 
     @property
     def n_observations(self) -> int:
-        """Number of observations that the process is conditioned on."""
+        """Number n of observations."""
         return len(self.weights)
 
     @property
@@ -69,7 +69,7 @@ class Conditioned:
 
     @property
     def observed(self) -> Features:
-        """The observed points, as scaled features."""
+        """The observed states and actions, as scaled inputs of the kernel."""
         return self.states, self.actions
 
     def noise_at(self, points: Tensor) -> Tensor:
@@ -84,7 +84,7 @@ class Conditioned:
 
     @property
     def usual_noise(self) -> float:
-        """A single variance that stands for the noise of a new reward, wherever it is."""
+        """A typical variance of the noise of a new reward, for callers that need one number for all points."""
         return exp(self.noise.log_level) if isinstance(self.noise, HeteroscedasticNoise) else self.noise
 
     @property
@@ -99,7 +99,7 @@ class Conditioned:
 
     @property
     def observed_values(self) -> Tensor:
-        """The rewards (n,) that the process is conditioned on, up to rounding."""
+        """The observed rewards (n,), recomputed from the factor and the weights."""
         return self.constant + self.factor @ (self.factor.mT @ self.weights)
 
     @cached_property
@@ -111,7 +111,7 @@ class Conditioned:
     def solve(self, columns: Tensor) -> Tensor:
         """Return K⁻¹ times the given columns (n, c), where K is the covariance of the observed rewards.
 
-        Many columns are solved in parts, because Ctrl-C waits for the end of a part.
+        Many columns are solved in several calls, so that Ctrl-C can interrupt between them.
         """
         if len(self.factor) <= MOST_INVERTED:
             return self._inverse_factor.mT @ (self._inverse_factor @ columns)
@@ -154,7 +154,7 @@ class Conditioned:
     def prior_variance(self, states: Tensor) -> Tensor:
         """Return the prior variance (c,) of the noise-free reward in states (c, d_s).
 
-        It sets the scale of rounding errors.
+        Callers use it as a scale for rounding errors.
         """
         return self.kernel.variance(self.kernel.states.scaled(states))
 
@@ -197,7 +197,7 @@ class Conditioned:
         return self.weights / precision, precision.rsqrt()
 
     def look_ahead(self, candidates: Tensor) -> LookAhead:
-        """Prepare the look-ahead for one more reward at each candidate (c, d), at a cost of n² per candidate."""
+        """Prepare predictions of how one more reward at each candidate (c, d) would change the posterior mean."""
         here = self.kernel.scaled(candidates)
         cross = self.kernel.covariance(here, self.observed)  # (c, n)
         weights = self.solve(cross.mT).mT
@@ -215,11 +215,11 @@ class Conditioned:
         return self
 
     def of_rows(self, rows: Tensor) -> Self:
-        """Return the posterior unchanged: `rows` selects the seeds of some candidates, but this model ignores seeds."""
+        """Return the posterior unchanged, because this model has no simulator seeds of which to select `rows`."""
         return self
 
     def reward_gradient(self, ahead: LookAhead, weights: Tensor) -> Tensor:
-        """Gradients (c, d) of Σ_i weights[:, i] cov(new reward, observed reward i) with respect to the candidates."""
+        """Return gradients (c, d) by the candidates of Σ_i weights[:, i] cov(new reward, observed reward i)."""
         return self.kernel.gradient((ahead.states, ahead.actions), self.observed, weights)
 
     def look_ahead_slopes(self, candidates: Tensor, points: Tensor) -> Tensor:

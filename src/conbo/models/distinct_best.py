@@ -11,10 +11,10 @@ ALIKE = 0.8  # similarity above which two actions count as the same start
 
 
 def distinct_best(scores: Tensor, similarity: Tensor, k: int) -> Tensor:
-    """Return, for each row of scores (m, p), the indices (m, k) of its best columns, of which no two are similar.
+    """Return the indices (m, k) of the k best of p actions in each of m states, of which no two are similar.
 
-    `similarity` (p, p) compares the columns. If a row has fewer than k dissimilar columns, the remaining indices are 0.
-    This does no harm, because any column can be the start of a search.
+    `scores` (m, p) ranks the actions in each state, and `similarity` (p, p) compares them. If a state has fewer than k
+    dissimilar actions, the remaining indices are 0. This does no harm, because any action can be the start of a search.
     """
     k = min(k, scores.shape[-1])
     if compiled.AVAILABLE and scores.device.type == "cpu":

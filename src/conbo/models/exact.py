@@ -1,4 +1,4 @@
-"""The exact posterior of a built-in Gaussian process, which computes everything of the `Posterior` protocol."""
+"""The exact posterior of a Gaussian process with one of conbo's own kernels, as a `Posterior`."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,16 +22,16 @@ LARGEST_LENGTHSCALE = 1.0
 
 
 class ExactSearch(ActionPool):
-    """A search for the best actions of states by Newton's method, with closed-form derivatives."""
+    """A search for the actions with the highest posterior mean in given states, by Newton's method."""
 
     def gains(self, rule: GainRule) -> ExactGains:
-        """Return an object that computes knowledge gradients in states by `rule`; its searches start from the pool."""
+        """Return knowledge gradients as a function of candidates and states, estimated by `rule`."""
         return ExactGains(self, rule)
 
 
 @dataclass(frozen=True)
 class ExactPosterior(Conditioned):
-    """A Gaussian process conditioned on n observations exactly, with the `Posterior` protocol."""
+    """A Gaussian process conditioned on n observations exactly; implements the `Posterior` protocol."""
 
     def __str__(self) -> str:
         """Describe the chosen model, for the log."""
@@ -51,11 +51,11 @@ class ExactPosterior(Conditioned):
         return self.kernel.states.lengthscales
 
     def state_features(self, states: Tensor) -> Tensor:
-        """Return states (..., d_s) as the kernel's scaled features."""
+        """Return states (..., d_s) as the kernel's scaled inputs, which are divided by lengthscales."""
         return self.kernel.states.scaled(states)
 
     def state_correlation(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return correlations (p, q) of states: the kernel's factor A(s, s'), scaled such that A(s, s) = 1.
+        """Return correlations (p, q) of states: A(s, s') / √(A(s, s) A(s', s')), where the kernel is A κ + B.
 
         `a` and `b` are states as `state_features` returns them.
         """
@@ -65,7 +65,8 @@ class ExactPosterior(Conditioned):
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
         """Return which states (m, d_s) have a correlation of at least `least` with some known state (k, d_s).
 
-        The kernel's lengthscales are capped at LARGEST_LENGTHSCALE for this.
+        Lengthscales above LARGEST_LENGTHSCALE are reduced to it, because the best action may change faster with the
+        state than the rewards do.
         """
         factor = self.kernel.states
         factor = replace(factor, lengthscales=factor.lengthscales.clamp_max(LARGEST_LENGTHSCALE))
@@ -79,9 +80,9 @@ class ExactPosterior(Conditioned):
         return share.clamp(0, 1)  # covariances of tasks may be negative or larger than a variance
 
     def even_actions(self, actions: Tensor) -> Tensor:
-        """Apply the inverse input warping to every second one of the actions (p, d_x).
+        """Return a pool of evenly spread actions (p, d_x), with the inverse input warping applied to every second one.
 
-        If the actions are evenly spread, those that are moved become evenly spread after warping.
+        The moved actions are evenly spread after warping.
         """
         warp = self.kernel.actions.warp
         if warp is None:
@@ -91,7 +92,7 @@ class ExactPosterior(Conditioned):
         return moved
 
     def action_search(self, space: Space, actions: Tensor) -> ExactSearch:
-        """Return a search for the best actions of states, which starts from a pool of actions (p, d_x)."""
+        """Return a search for the best actions of given states, which starts from a pool of actions (p, d_x)."""
         return ExactSearch(self, space, actions)
 
     def look_ahead_lines(self, candidates: Tensor, states: Tensor, actions: Tensor) -> ExactLines:
@@ -105,12 +106,12 @@ class ExactPosterior(Conditioned):
     def draw_paths(self, n: int, generator: torch.Generator, features: int = 1024) -> DrawnPaths:
         """Draw n functions from the posterior.
 
-        `features` is the number of features with which a draw from the prior is approximated.
+        `features` is the number of random features that approximate the prior.
         """
         return draw_paths(self, n, generator, features)
 
     def record(self) -> dict[str, Any]:
-        """Return kernel, prior mean and noise as plain values."""
+        """Return kernel, prior mean and noise as plain values, for a saved policy."""
         noise = self.noise
         learned = noise if isinstance(noise, float) else {"log_level": noise.log_level, "slopes": noise.slopes.tolist()}
         return {"kernel": self.kernel.record(), "constant": self.constant, "noise": learned}
@@ -122,7 +123,7 @@ class ExactPosterior(Conditioned):
     def conditioned_on(
         self, points: Tensor, rewards: Tensor, noise: Tensor | None, seeds: Tensor | None = None
     ) -> "ExactPosterior":
-        """Return the posterior with the same hyperparameters, given other observations; `seeds` are ignored."""
+        """Return the posterior with the same hyperparameters, given other observations; simulator seeds are ignored."""
         known = self.noise if noise is None else noise
         return condition(self.kernel, self.constant, known, points, rewards, self.noise)
 
@@ -154,6 +155,6 @@ def variances_at(points: Tensor, noise: Tensor | float | HeteroscedasticNoise) -
 def solved(
     kernel: Kernel, constant: float, new_noise: float | HeteroscedasticNoise, known: Factored, rewards: Tensor
 ) -> ExactPosterior:
-    """Return the posterior, given the Cholesky factor of the covariance of the rewards (n,)."""
+    """Return the posterior given rewards (n,), of which `known` holds the points and the factorized covariance."""
     weights = torch.cholesky_solve((rewards - constant)[:, None], known.factor)[:, 0]
     return ExactPosterior(kernel, constant, new_noise, *kernel.scaled(known.points), known.factor, weights)

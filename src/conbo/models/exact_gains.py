@@ -1,9 +1,9 @@
-"""Knowledge gradients in states under an exact Gaussian process: how much one more reward raises a state's best mean.
+"""Knowledge gradients under an exact Gaussian process: how much one more reward raises a state's highest mean.
 
-The reward is assumed to be z standard deviations above its prediction, for a few values of z (nodes).  The posterior
-means after it (look-ahead means), for all (candidate, state) pairs and all nodes, are maximized over actions in one
-batch of `ActionFunctions`.  By the envelope theorem, the gradient with respect to the candidate needs no derivative of
-the maximizers: with these held fixed, it is a weighted gradient of the kernel.
+The reward is assumed to be z standard deviations above its prediction, for a few values of z (nodes).  The look-ahead
+means, which are the posterior means after this reward, are maximized over actions for all candidates, states and nodes
+in one batch of `ActionFunctions`.  By the envelope theorem, the gradient with respect to the candidate needs no
+derivative of the maximizers: with these held fixed, it is a weighted gradient of the kernel.
 """
 
 from collections.abc import Callable
@@ -46,16 +46,16 @@ class ExactLines:
 
     mean: Tensor  # (k, m, q)
     slope: Tensor  # (k, m, q)
-    actions: Tensor  # (k, m, q, features), scaled
+    actions: Tensor  # (k, m, q, width), scaled inputs
     correlation: Tensor  # (k, m, q, n), κ with the observed actions
     posterior: Conditioned
     ahead: LookAhead
     rows: StateRows
 
     def gradient(self, pull: Tensor) -> Tensor:
-        """Gradient (k, d) of Σ pull · slope, summed over m and q, with respect to the candidates.
+        """Return the gradient (k, d) of Σ pull · slope by the k candidates, for any weights `pull` (k, m, q).
 
-        `pull` (k, m, q) are any weights. The actions at which the lines are taken are held fixed.
+        The sum is over states and actions. The actions are held fixed.
         """
         posterior, ahead, rows = self.posterior, self.ahead, self.rows
         # Σ pull σ̃ = Σ pull kⁿ(x*, candidate) / sd, and kⁿ = k⁰(x*, candidate) - k⁰(x*, X̃) K⁻¹ k⁰(X̃, candidate)
@@ -71,7 +71,7 @@ class ExactLines:
         return (new + old - noise) / ahead.sd[:, None]
 
     def _at_observed(self, pull: Tensor) -> Tensor:
-        """Return Σ pull · k⁰(x*, observed point), (k, n): sums over the actions x* of all lines of a candidate."""
+        """Return, for each candidate, Σ pull · k⁰(x*, observed point) over the actions x* of its lines: (k, n)."""
         rows = self.rows
         if compiled.AVAILABLE and pull.device.type == "cpu" and self.correlation.is_contiguous():
             sums = compiled_correlation.weighted_sums(pull, self.correlation, rows.scale)
@@ -94,7 +94,7 @@ def lines_at(posterior: Conditioned, candidates: Tensor, states: Tensor, actions
 
 
 class ExactGains:
-    """Computes knowledge gradients in states by a `GainRule`; its searches over actions start from a pool."""
+    """Computes knowledge gradients of candidates in states by a `GainRule`, with searches that start from a pool."""
 
     def __init__(self, pool: ActionPool, rule: GainRule) -> None:
         self.pool, self.rule = pool, rule
@@ -148,25 +148,26 @@ class ExactGains:
 
 @dataclass
 class SelectedSets:
-    """k of the r sets of states of a `StatesAhead`, with the maximizers of the last look-ahead means in them."""
+    """k of the r sets of states of a `StatesAhead`, with the maximizers that the last searches found in them."""
 
     numbers: list[int]  # indices of these k sets among all r
     rows: StateRows
     states: Tensor  # (k·m, d_s)
     limits: FeatureLimits | None
-    last: Tensor | None  # (k·m, q, features), the last maximizers; None if a set has none yet
+    last: Tensor | None  # (k·m, q, width), the last maximizers as scaled inputs; None if a set has none yet
 
 
 class StatesAhead:
-    """Computes knowledge gradients of candidates in r sets of m states.
+    """Computes knowledge gradients of candidates in r fixed sets of m states.
 
-    It keeps the maximizers of the means after a new reward. The searches for later candidates start from them.
+    A knowledge gradient needs the actions with the highest posterior means after the new reward. These maximizers are
+    kept, because they are good starts of the searches for later candidates.
     """
 
     def __init__(self, gains: ExactGains, states: Tensor) -> None:
         self._gains, self._states = gains, states
         self._rows = state_rows(gains.posterior, states)
-        self._last: dict[int, Tensor] = {}  # the last maximizers (m, q, features), by the index of the set
+        self._last: dict[int, Tensor] = {}  # the last maximizers (m, q, width), by the index of the set
         self._selected: SelectedSets | None = None  # a local search asks for the same sets many times
 
     def __call__(self, candidates: Tensor, rows: Tensor) -> LineGains:
@@ -204,7 +205,7 @@ class StatesAhead:
         return self._selected
 
     def _maxima(self, functions: ActionFunctions, nodes: Tensor, sets: SelectedSets) -> Maxima:
-        """Return the maxima over actions of the k·m posterior means after a new reward, at every node z.
+        """Return the maxima over actions of the k·m posterior means after a new reward, at q nodes z each.
 
         A node is a value of z: the new reward is z standard deviations above its prediction.
         """
@@ -218,9 +219,10 @@ class StatesAhead:
         return maxima
 
     def _cold_starts(self, functions: ActionFunctions, nodes: Tensor, states: Tensor) -> Tensor:
-        """Return starts (k·m, q, features) of Newton's method in states that have no earlier maximizers.
+        """Return starts (k·m, q, width) of Newton's method in states without earlier maximizers, at q nodes z.
 
-        At the node z = 0 the start is the best action of the state, and at other nodes the result of `_best_start`.
+        A node z stands for a new reward z standard deviations above its prediction. The start at z = 0 is the best
+        action of the state, and at other nodes the result of `_best_start`.
         """
         best = self._gains.policy(states)
         moving = nodes.nonzero().squeeze(-1)
@@ -230,11 +232,11 @@ class StatesAhead:
         return starts
 
     def _possible_starts(self, functions: ActionFunctions, nodes: Tensor, states: Tensor, basins: Tensor) -> Tensor:
-        """Return two possible starts for every function and node: (k·m, q, 2, features).
+        """Return two starts (k·m, q, 2, width) for the maximization of each of k·m functions at each of q nodes z.
 
         `basins` are the local maximizers of the posterior mean in each state. The first start is the pool's best action
-        or the best basin, whichever is higher; often both are close to the same maximum. The second is the pool's best
-        action that is dissimilar to that one, or the candidate's own action, whichever is higher.
+        or the best basin, whichever is higher; often both are close to the same maximum. The second is the pool's next
+        dissimilar action, or the candidate's own action, whichever is higher.
         """
         pool, moved = self._gains.pool, nodes[:, None]
         mean, slope = functions.pooled(pool.correlation, pool.features)
@@ -251,9 +253,9 @@ class StatesAhead:
         return torch.where(higher[..., None], others[rows, rivals], pool.features[pooled_best])
 
     def _best_start(self, functions: ActionFunctions, nodes: Tensor, starts: Tensor) -> Tensor:
-        """Take a few steps from every start, and return the highest point for every function and node.
+        """Take a few steps from every start, and return the highest end point for each function and node.
 
-        `starts` is (k·m, q, starts, features), and the result (k·m, q, features).
+        `starts` are (k·m, q, starts, width), and the result is (k·m, q, width).
         """
         _, q, n_starts, _ = starts.shape
         z = nodes.repeat_interleave(n_starts)
@@ -264,7 +266,7 @@ class StatesAhead:
 
 
 def snapped(space: Space, functions: ActionFunctions, maxima: Maxima) -> Maxima:
-    """Return the maxima, moved to the nearest actions that the space allows if some actions are integers."""
+    """Return the maxima, moved to the nearest allowed actions if some actions are integers."""
     if not space.has_integer_actions:
         return maxima
     if functions.limits is None:

@@ -6,10 +6,9 @@ with the observed rewards, and the curvature at the best of them.  The gain of a
 - corners: the expected rise of the maximum of several lines μ + σ̃ z, at the basins and at the candidate's own action;
 - curvature: the best action itself moves with z, V''(0) = ∇σ̃ᵀ (-∇²μ)⁻¹ ∇σ̃, which adds ½ V''(0).
 
-Here z says by how many standard deviations the reward is above its prediction, μ + σ̃ z is the posterior mean after this
-reward as a function of the action, and V(z) is its maximum over actions in a state.  The result is good enough to tell
-which candidates deserve an accurate computation, and in which states they matter.  It is never used as the value
-itself.
+Here the reward is z standard deviations above its prediction, μ + σ̃ z is the posterior mean after this reward as a
+function of the action, and V(z) is its maximum over actions in a state.  The result is good enough to tell which
+candidates deserve an accurate computation, and in which states they matter.  It is never used as the value itself.
 """
 
 from collections.abc import Callable
@@ -35,7 +34,7 @@ Rough: TypeAlias = Callable[[Tensor, Tensor], Tensor]  # mean and slope of lines
 
 
 class RoughGains:
-    """A function that roughly estimates the knowledge gradients of candidates in m fixed states (m, d_s)."""
+    """A function that roughly estimates the knowledge gradients (r, m) of candidates (r, d) in m fixed states."""
 
     def __init__(
         self,
@@ -66,11 +65,11 @@ class RoughGains:
 
     @cached_property
     def _curvature(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The best actions (m, f) of the states as scaled features, and two tensors for the gain ½ V''(0).
+        """What is needed to compute how much is gained because the best action of each state moves after a reward.
 
-        The second tensor (m, f, n) holds the gradients of the best actions' covariances with the observed rewards. The
-        third (m, f, f) is the inverse Cholesky factor of -∇²μ at the best actions. It is zero for features that cannot
-        move, and if -∇²μ is not positive definite.
+        The results are the best actions (m, f) as scaled inputs, the gradients (m, f, n) of their covariances with the
+        observed rewards, and the inverse Cholesky factor (m, f, f) of the negated Hessian of the posterior mean at the
+        best actions. The last is zero for inputs that cannot move, and if the Hessian is not negative definite.
         """
         factor = self._posterior.kernel.actions
         features = factor.scaled(self.best.actions)  # (m, features)
@@ -111,9 +110,10 @@ class RoughGains:
         return self._rough(lines, slopes) + curvature_gain
 
     def _reactions(self, ahead: LookAhead, new_scale: Tensor, new_offset: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return the look-ahead slopes (r, m, k) at the basins (local maxima), and the gain from curvature (r, m).
+        """Return the look-ahead slopes (r, m, k) at k local maxima of each state, and the gain from curvature (r, m).
 
-        The latter is ½ V''(0), capped at what the steepest possible line could gain.
+        The gain from curvature is what moving the best action after the reward adds, to second order. It is capped at
+        what the steepest possible line could gain.
         """
         factor, (m, k, f) = self._posterior.kernel.actions, self._basins.shape
         best, old_gradient, whitening = self._curvature
@@ -131,10 +131,7 @@ class RoughGains:
         return slopes, torch.minimum(gain, UNIT_LINE_GAIN * new_scale.abs() / sd)
 
     def _without_infeasible(self, candidates: Tensor, mean: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
-        """Return means and slopes (r, m) of the lines of the candidates' own actions.
-
-        Where an action is infeasible, its line is put far below all others.
-        """
+        """Return the means and slopes (r, m) of the candidates' own actions, far below all others if infeasible."""
         limits = self._limits
         if limits is None:
             return mean, slope

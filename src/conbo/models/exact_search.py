@@ -24,12 +24,12 @@ CHUNK = 2048  # number of states that are searched at once
 
 
 class ActionPool:
-    """A pool of p actions from which searches start, with their correlations with the observed actions."""
+    """A pool of p actions from which searches for the best actions of states start."""
 
     def __init__(self, posterior: Conditioned, space: Space, actions: Tensor) -> None:
         self.posterior, self.space, self.actions = posterior, space, actions
         factor = posterior.kernel.actions
-        self.features = factor.scaled(actions)  # (p, features), scaled
+        self.features = factor.scaled(actions)  # (p, width), scaled inputs
         self.correlation = factor.correlation(posterior.actions, self.features)  # (n, p), κ with the observed actions
 
     @cached_property
@@ -39,7 +39,7 @@ class ActionPool:
 
     @cached_property
     def limit_shapes(self) -> FeatureShapes | None:
-        """The constraints on actions in terms of scaled features; None if there are none."""
+        """The constraints on actions as functions of the kernel's scaled inputs; None if there are no constraints."""
         return None if self.space.feasible_set is None else FeatureShapes(self.space, self.posterior.kernel.actions)
 
     def best(self, states: Tensor, starts: int = 4, steps: int = 10) -> BestActions:
@@ -50,7 +50,6 @@ class ActionPool:
         return BestActions.joined([self._best(chunk, starts, steps) for chunk in states.split(CHUNK)])
 
     def _best(self, states: Tensor, starts: int, steps: int) -> BestActions:
-        """Do what `best` does, for one chunk of states."""
         limits = feature_limits(self.limit_shapes, states)
         functions = replace(state_functions(self.posterior, states), limits=limits)
         scores = functions.mean_constant[:, None] + functions.mean_weights @ self.correlation
@@ -65,7 +64,7 @@ class ActionPool:
 
 
 class BestActionsOnce:
-    """A cache of `ActionPool.best`: the best actions of a state are searched only once."""
+    """A cache of `ActionPool.best`, which searches for the best actions of each state only once."""
 
     def __init__(self, pool: ActionPool, starts: int) -> None:
         self._pool, self._starts = pool, starts
@@ -86,10 +85,10 @@ class BestActionsOnce:
 def polish_integers(
     space: Space, mean_at: Callable[[Tensor], Tensor], actions: Tensor, states: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Snap actions (m, k, d_x) to valid ones, then move each integer up or down by one if that raises the mean.
+    """Round the integers among actions (m, k, d_x), then move each up or down by one if that raises the mean.
 
-    `mean_at` returns the means (m, k) of actions (m, k, d_x). If `states` (m, d_s) are given, actions stay feasible in
-    them. Returns the actions and their means.
+    `mean_at` returns the posterior means (m, k) of actions (m, k, d_x). If `states` (m, d_s) are given, actions stay
+    feasible in them. Returns the actions and their means.
     """
     rows = None if states is None else states[:, None]
     actions = snap_actions(space, actions, rows)

@@ -15,7 +15,7 @@ from conbo.models.warp import Warp
 
 @dataclass(frozen=True)
 class Factor:
-    """A correlation over the columns of states, or over those of actions; a function of the distance after warping.
+    """A stationary correlation of states, or of actions, with a lengthscale for each column and optional input warping.
 
     Parameters
     ----------
@@ -24,9 +24,9 @@ class Factor:
     lengthscales
         One lengthscale for each column (d,), in units of the unit cube.
     profile
-        The correlation as a function of the scaled distance.
+        The correlation as a function of the distance between scaled inputs.
     warp
-        Input warping of the columns; None if there is none.
+        Input warping; None if there is none.
 
     Examples
     --------
@@ -46,21 +46,22 @@ class Factor:
 
     @cached_property
     def feature_scales(self) -> Tensor:
-        """Multipliers (width,) that turn features into scaled features: the profile's `unit` over the lengthscales."""
+        """What each feature is multiplied by (width,): the profile's `unit` divided by the feature's lengthscale."""
         return self.profile.unit / self.lengthscales[list(self.columns.owner)]
 
     @cached_property
     def box(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Lower and upper bounds of the scaled features, and whether each is numeric and may move: (width,) each."""
+        """Lower and upper bounds of the scaled inputs, and which of them are numeric and may move: (width,) each."""
         upper = self.feature_scales
         free = torch.zeros(len(upper), dtype=torch.bool, device=upper.device)
         free[list(self.columns.numeric_features)] = True
         return torch.zeros_like(upper), upper, free
 
     def scaled(self, points: Tensor) -> Tensor:
-        """Turn points into scaled features: the features of the warped points, times `feature_scales`.
+        """Turn points into scaled inputs, between which the correlation is a function of the distance.
 
-        The correlation is a function of the distance between scaled features.
+        The points are warped, categories become one-hot, and every column is divided by its lengthscale and multiplied
+        by the profile's `unit`.
 
         Parameters
         ----------
@@ -70,18 +71,18 @@ class Factor:
         Returns
         -------
         Tensor
-            Scaled features (..., width).
+            Scaled inputs (..., width).
         """
         warped = points if self.warp is None else self.warp(points)
         return self.columns.features(warped) * self.feature_scales
 
     def unscaled(self, features: Tensor) -> Tensor:
-        """Turn scaled features back into points.
+        """Turn scaled inputs back into points.
 
         Parameters
         ----------
         features
-            Scaled features (..., width). Those outside the bounds of `box` are clamped to them.
+            Scaled inputs (..., width). Those of points outside the unit cube are clamped to it.
 
         Returns
         -------
@@ -92,7 +93,10 @@ class Factor:
         return warped if self.warp is None else self.warp.inverse(warped)
 
     def in_unit_cube(self, gradient: Tensor, features: Tensor) -> Tensor:
-        """Convert gradients by scaled `features` (..., width) to gradients by points (..., d); zero for categories."""
+        """Convert gradients (..., width) by scaled inputs to gradients (..., d) by points; zero for categories.
+
+        The gradients were taken at the scaled inputs `features` (..., width).
+        """
         gradient = gradient * self.feature_scales
         if self.columns.categorical:
             by_column = gradient.new_zeros(*gradient.shape[:-1], len(self.columns.categories))
@@ -101,12 +105,12 @@ class Factor:
         return gradient if self.warp is None else gradient * self.warp.slope(self.unscaled(features))
 
     def tables(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Compute the correlation φ with ψ and χ, from which its derivatives follow (see `Profile`).
+        """Compute the correlation φ and the quantities ψ and χ, from which its derivatives follow (see `Profile`).
 
         Parameters
         ----------
         a, b
-            Scaled features (..., p, width) and (..., q, width).
+            Scaled inputs (..., p, width) and (..., q, width).
 
         Returns
         -------
@@ -116,12 +120,12 @@ class Factor:
         return self.profile.tables(squared_distances(a, b))
 
     def correlation(self, a: Tensor, b: Tensor) -> Tensor:
-        """Compute the correlation φ between scaled features.
+        """Compute the correlation φ between points, given as scaled inputs.
 
         Parameters
         ----------
         a, b
-            Scaled features (..., p, width) and (..., q, width).
+            Scaled inputs (..., p, width) and (..., q, width).
 
         Returns
         -------

@@ -30,10 +30,10 @@ class Factored:
     jitter: float  # added to the diagonal besides the noise; zero unless rounding made the matrix indefinite
 
     def shared_blocks(self, points: Tensor, variances: Tensor) -> int:
-        """Return how many of its first rows a factor of other data can copy from this factor.
+        """Return how many leading rows of this factor can be reused for other points (m, d) and noise variances (m,).
 
-        These are the rows of the blocks that both have in common, if their points and noise variances are equal;
-        otherwise there are none.
+        These are the rows of the blocks that both factors have in common, if all points and variances in them are
+        equal; otherwise there are none.
         """
         if self.jitter > 0:
             return 0  # a factor of other rows may not need the jitter
@@ -45,7 +45,7 @@ class Factored:
 def factored(kernel: Kernel, points: Tensor, variances: Tensor, earlier: Factored | None = None) -> Factored:
     """Factorize the covariance of rewards at points (n, d) with noise variances (n,).
 
-    `earlier` is a factor of the same kernel. The blocks that it shares with the new factor are copied.
+    `earlier` is a factorization with the same kernel. The leading blocks that both have in common are copied from it.
     """
     states, actions = kernel.scaled(points)
 
@@ -70,7 +70,7 @@ def factored(kernel: Kernel, points: Tensor, variances: Tensor, earlier: Factore
 
 
 def _grown(rows: Rows, ends: list[int], known: Tensor, jitter: float) -> Tensor | None:
-    """Extend the Cholesky factor `known` by blocks of rows that end at `ends`; None if that fails."""
+    """Extend the Cholesky factor `known` by blocks of rows that end at `ends`; None if the matrix is indefinite."""
     first = len(known)
     n = ends[-1] if ends else first
     if first == 0 and ends == [n]:
@@ -97,5 +97,5 @@ def _block(matrix: Tensor, jitter: float) -> Tensor | None:
 
 
 def _finite(rows: Rows, ends: list[int]) -> bool:
-    """Whether all entries of the matrix that `rows` gives, in blocks that end at `ends`, are finite."""
+    """Return whether the covariance matrix is finite; it is computed in blocks of rows that end at `ends`."""
     return all(bool(rows(first, last).isfinite().all()) for first, last in zip([0, *ends], ends, strict=False))

@@ -1,6 +1,6 @@
-"""Constraints on actions (limits) in terms of a kernel's scaled features, for searches over these features.
+"""Constraints on actions (limits) for searches over a kernel's scaled inputs: actions divided by lengthscales.
 
-The limits are linear in the user's units.  Log scales and input warping make them curved in scaled features.
+Linear constraints are linear in the user's units.  Log scales and input warping make them curved in scaled inputs.
 """
 
 from collections.abc import Callable
@@ -20,13 +20,13 @@ from conbo.spaces import Array, Space
 
 @dataclass(frozen=True)
 class FeatureShapes:
-    """How scaled features of actions become values in the user's units, in which the limits (constraints) are linear.
+    """Constraints on actions as functions of a kernel's scaled inputs: the part that is the same in all states.
 
-    This part of the limits is the same in all states.
+    Linear constraints are linear in the user's units, so it also says how scaled inputs become such units.
     """
 
     space: Space
-    factor: Factor  # turns actions into scaled features
+    factor: Factor  # turns actions into scaled inputs
 
     @cached_property
     def feasible(self) -> FeasibleSet:
@@ -36,7 +36,7 @@ class FeatureShapes:
 
     @cached_property
     def coefficients(self) -> Tensor:
-        """Coefficients (J, numbers) of the J limits for the numeric actions, in the order of the features."""
+        """Coefficients (J, numeric actions) of the J linear constraints."""
         numeric, like, linear = list(self.factor.columns.numeric), self.factor.lengthscales, self.feasible.limits
         if linear is None:
             return like.new_zeros(0, len(numeric))
@@ -54,7 +54,7 @@ class FeatureShapes:
 
     @cached_property
     def edges(self) -> Tensor:
-        """Margins (first row) and rounding tolerances (second row) of the J limits: (2, J); see `LinearLimits`."""
+        """Margins (first row) and rounding tolerances (second row) of the J linear constraints: (2, J)."""
         like, linear = self.factor.lengthscales, self.feasible.limits
         if linear is None:
             return like.new_zeros(2, 0)
@@ -62,7 +62,7 @@ class FeatureShapes:
 
     @cached_property
     def compiled(self) -> tuple[Array, Array, Array]:
-        """The arrays that `loops.limits` takes: coefficients (J, numbers), edges (2, J) and shapes (6, numbers)."""
+        """The arrays that the compiled loops take: `coefficients`, `edges`, and shapes (6, numeric actions)."""
         numeric, factor = list(self.factor.columns.numeric), self.factor
         scale = factor.feature_scales[list(factor.columns.numeric_features)]
         exponents = [scale.new_ones(len(numeric))] * 2
@@ -75,13 +75,13 @@ class FeatureShapes:
         return coefficients, edges, rows
 
     def of_states(self, states: Tensor) -> "FeatureLimits":
-        """Return the limits of the actions in states (r, d_s)."""
+        """Return the constraints on actions in states (r, d_s)."""
         return FeatureLimits(self, states)
 
 
 @dataclass(frozen=True)
 class FeatureLimits:
-    """Constraints on actions (limits) in each of r states, for searches over actions as scaled features."""
+    """Constraints on actions in each of r states, for searches in which actions x are scaled inputs."""
 
     shapes: FeatureShapes  # the part that is the same in all states
     states: Tensor  # (r, d_s), unit cube
@@ -93,29 +93,29 @@ class FeatureLimits:
 
     @property
     def factor(self) -> Factor:
-        """The factor that turns actions into scaled features."""
+        """The factor that turns actions into scaled inputs."""
         return self.shapes.factor
 
     @property
     def linear(self) -> LinearLimits | None:
-        """The linear limits of the space; None if there are none."""
+        """The linear constraints of the space; None if there are none."""
         return self.shapes.feasible.limits
 
     @property
     def allowed(self) -> Callable[[Array], Flags] | None:
-        """The user's function `feasible`, which decides about whole points; None if there is none."""
+        """The user's function `feasible`, which says which points are allowed; None if there is none."""
         return self.shapes.feasible.allowed
 
     @cached_property
     def room(self) -> Tensor:
-        """The slack (r, J) that states leave for actions: the bounds of the limits minus the states' own terms."""
+        """What states leave for actions in the linear constraints (r, J): the bounds minus the terms of the states."""
         like = self.factor.lengthscales
         if self.linear is None:
             return like.new_zeros(len(self.states), 0)
         return torch.from_numpy(self.linear.bounds - self.linear.used(self.states.cpu().numpy())).to(like)
 
     def tangents(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the limits, linearized at x (r, q, width): normal · step ≤ gap for a step from x.
+        """Return the constraints, linearized at actions x (r, q, width): normal · step ≤ gap for a step from x.
 
         Normals are (r, q, J, width), and gaps (r, q, J).
         """
@@ -126,7 +126,7 @@ class FeatureLimits:
         return normals, gaps.clamp_min(0)
 
     def _values(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the numeric actions (r, q, numbers) at features x in the user's units, and their derivatives by x."""
+        """Return the numeric ones of actions x (r, q, width) in the user's units, and their derivatives by x."""
         numeric, places = list(self.factor.columns.numeric), list(self.factor.columns.numeric_features)
         points = self.factor.unscaled(x)
         slopes = 1 / self.factor.feature_scales[places]
@@ -138,16 +138,16 @@ class FeatureLimits:
         return values, slopes * torch.where(log_ratio > 0, log_ratio * values, width)
 
     def contains(self, x: Tensor) -> Tensor:
-        """Return which of q actions in each state, as features x (r, q, width), satisfy the linear limits: (r, q).
+        """Return which of q actions x (r, q, width) in each of r states satisfy the linear constraints: (r, q).
 
-        A violation within rounding is tolerated only by limits without a margin.
+        A violation within rounding is tolerated, unless the constraint has a margin.
         """
         slack = self.room[:, None] - self._values(x)[0] @ self.shapes.coefficients.mT
         margins, rounding = self.shapes.edges
         return (slack >= torch.where(margins > 0, 0.0, -rounding)).all(-1)
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the nearest features (r, q, width) that satisfy the linear limits, and which of them do (r, q)."""
+        """Project actions x (r, q, width) onto the linear constraints, and return also where this succeeded (r, q)."""
         inside = self.contains(x)
         rows = (~inside).nonzero()[:, 0]
         if len(rows) == 0 or self.linear is None:
@@ -162,7 +162,7 @@ class FeatureLimits:
         return moved, now
 
     def inside(self, x: Tensor) -> Tensor:
-        """Return features x (r, q, width), with infeasible ones moved to nearby feasible actions if there are any."""
+        """Return actions x (r, q, width), with infeasible ones moved to nearby feasible ones if there are any."""
         feasible = torch.from_numpy(self.space.contains(self._points(x).numpy(force=True))).to(x.device)
         if bool(feasible.all()):
             return x
@@ -172,22 +172,22 @@ class FeatureLimits:
         return moved
 
     def snapped(self, x: Tensor) -> Tensor:
-        """Return the features (r, q, width) of the nearest valid and feasible actions."""
+        """Return the nearest feasible actions (r, q, width) to x in which integers have whole values."""
         return self.factor.scaled(snap(self.space, self._points(x))[..., self.space.n_state_dims :])
 
     def cut(self, starts: Tensor, ends: Tensor) -> Tensor:
-        """Return the last feasible features (r, q, width) on the lines from feasible `starts` to `ends`."""
+        """Return the last feasible actions (r, q, width) on the lines from feasible actions `starts` to `ends`."""
         assert self.space.feasible_set is not None
         inside, towards = (self._points(x).flatten(0, 1).numpy(force=True) for x in (starts, ends))
         found = self.space.feasible_set.cut(inside, towards)[:, self.space.n_state_dims :]
         return self.factor.scaled(torch.from_numpy(found).to(ends)).reshape(ends.shape)
 
     def _points(self, x: Tensor) -> Tensor:
-        """Return the unit-cube points (r, q, d) of these states and of the actions with features x (r, q, width)."""
+        """Return the unit-cube points (r, q, d) with these states and actions x (r, q, width)."""
         states = self.states[:, None].expand(*x.shape[:-1], -1).to(x)
         return torch.cat([states, self.factor.unscaled(x)], -1)
 
 
 def feature_limits(shapes: FeatureShapes | None, states: Tensor) -> FeatureLimits | None:
-    """Return the limits of the actions in states (r, d_s); None if `shapes` is None, which means no limits."""
+    """Return the constraints on actions in states (r, d_s); None if `shapes` is None, which means no constraints."""
     return None if shapes is None else shapes.of_states(states)

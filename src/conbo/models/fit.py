@@ -3,7 +3,7 @@
 The models differ in the family of their kernel (rough or smooth, with or without main effects), in input warping,
 output warping and heteroscedastic noise, and in the mode of the posterior of their hyperparameters. Every family is
 fitted. Warping and heteroscedastic noise are tried only if the rewards hint at them. Probable models are later averaged
-(`mixture.py`), weighted by their evidence. Rewards that are clipped at a floor get models that know it
+(`mixture.py`), weighted by their evidence. Rewards that are clipped at a floor get models that treat them as censored
 (`censored.py`).
 """
 
@@ -65,7 +65,7 @@ class Fit:
     objective: float  # log marginal likelihood plus log prior of the hyperparameters
     evidence: float  # log evidence in nats, from which the model's weight follows
     output: LowTail | None  # output warping, if the model has it
-    floor: float | None  # the floor at which rewards are clipped, if they are
+    floor: float | None  # the floor at which rewards are clipped; None if they are not
     effect: SeedEffect | None  # the random effect of simulator seeds, if the model has one
     record: dict[str, Any] = field(repr=False, compare=False)  # JSON values from which `restored` makes this fit again
     # at most one entry: the factor of the data that this fit was last conditioned on
@@ -102,7 +102,7 @@ class Fit:
         return process if output is None else TransformedPosterior(process, output)
 
     def sites(self, points: Tensor, rewards: Tensor) -> Sites | None:
-        """The observations that stand for rewards (n,) at points (n, d); None if rewards are not clipped."""
+        """Return pseudo-observations that replace clipped rewards (n,) at points (n, d); None if none are clipped."""
         if self.floor is None:
             return None
         noise = variances_at(points, self._learned_noise)
@@ -188,7 +188,7 @@ def all_modes(
     output warping. The families with the most evidence are fitted with main effects too. Then variants of the best mode
     are tried: heteroscedastic noise if `noise` is "moderate", and input warping if `warp`. A variant is added if its
     evidence is sufficiently higher. With `several`, a family may contribute more than one mode. If rewards are clipped
-    at a floor, `sites` stand for them.
+    at a floor, the pseudo-observations `sites` replace them.
     """
     modes = at_least_one(modes_of_families(structures.plain, points, rewards, noise, several, sites))
     if map_rewards and isinstance(noise, str):
@@ -211,7 +211,7 @@ def censored_modes(
     several: bool,
     floor: float,
 ) -> list[Mode]:
-    """The modes of all models of rewards that are clipped at a floor.
+    """Return the modes of all models for rewards that are clipped at a floor.
 
     The list is empty if the rewards above the floor have much noise, or are better explained by output warping.
     """
@@ -241,7 +241,11 @@ def refitted_modes(
     noise: Tensor | Expected,
     floor: float | None,
 ) -> list[Mode]:
-    """The modes of recorded models for other rewards; an empty list if only the recorded ones are clipped."""
+    """Return the modes of recorded models for new rewards, found by local search from the recorded parameters.
+
+    The list is empty if the models were recorded for clipped rewards and the new rewards are not clipped. `floor` is
+    where the new rewards are clipped; None if they are not.
+    """
     sites = None
     if records and records[0]["floor"] is not None:
         if floor is None or not isinstance(noise, str):
@@ -261,10 +265,10 @@ def refitted(
     noise: Tensor | Expected,
     sites: Sites | None = None,
 ) -> list[Mode]:
-    """Return the modes of a recorded model for new rewards, found by local search from the recorded parameters.
+    """Return the modes of one recorded model for new rewards, found by local search from the recorded parameters.
 
-    The recorded curvature makes the search short, because a few more rewards hardly change it. The list is empty if the
-    search fails.
+    The recorded second derivatives make the search short, because a few more rewards hardly change them. The list is
+    empty if the search fails. If rewards are clipped at a floor, the pseudo-observations `sites` replace them.
     """
     family = structures.read(record)
     seen = structures.seen_by(family, points)
@@ -280,7 +284,7 @@ def refitted(
 
 
 def probabilities(fits: Sequence[Fit]) -> Tensor:
-    """Return the weights (models,) of fits, proportional to their evidence; they add up to one."""
+    """Return the posterior probabilities (models,) of fitted models, which are proportional to their evidence."""
     return torch.tensor([fit.evidence for fit in fits], dtype=torch.float64).softmax(0)
 
 

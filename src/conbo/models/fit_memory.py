@@ -31,7 +31,7 @@ class Shelf(Protocol):
         """Return the text that is stored under this key, or None if there is none."""
 
     def write_fit(self, key: str, text: str) -> None:
-        """Store a text under a key. A failure is harmless, because the fit can be made again."""
+        """Store a text under a key; an implementation may ignore failures, because a fit can be made again."""
 
 
 class FitMemory:
@@ -88,7 +88,6 @@ def _rounding_environment() -> tuple[object, ...]:
 
 
 def _with_checksum(content: str) -> str:
-    """Return the content with its checksum in front."""
     return f"{sha256(content.encode()).hexdigest()} {content}"
 
 

@@ -24,7 +24,7 @@ class HeteroscedasticNoise:
 
     columns: Columns  # the columns of a point, those of the state first
     log_level: float  # log σ₀²
-    slopes: Tensor  # w (features,)
+    slopes: Tensor  # w, one slope for each feature
 
     def at(self, points: Tensor) -> Tensor:
         """Return the variances (...,) of the noise at points (..., d)."""
@@ -43,10 +43,10 @@ class HeteroscedasticNoise:
         return self.log_level + centered_features(self.columns, points) @ self.slopes
 
     def to(self, device: torch.device) -> "HeteroscedasticNoise":
-        """Return a copy on another device."""
+        """Return a copy with its tensors on another device."""
         return replace(self, slopes=self.slopes.to(device))
 
 
 def centered_features(columns: Columns, points: Tensor) -> Tensor:
-    """Return the features 2 h - 1 (..., features) of points (..., d), where h are the features of a kernel."""
+    """Return 2 h - 1 (..., features) for the features h of points (..., d), so that a number in [0, 1] is centered."""
     return 2 * columns.features(points) - 1

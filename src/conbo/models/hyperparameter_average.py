@@ -29,7 +29,7 @@ MOST_REWARDS = 500  # number of rewards above which callers do not average, beca
 def averaged(
     fits: Sequence[Fit], structures: Structures, fitted: Observations, observations: Observations, small_noise: bool
 ) -> Posterior:
-    """Return the average of fitted models over draws of their hyperparameters, as a mixture.
+    """Return the posterior averaged over fitted models and over draws of their hyperparameters.
 
     The `fits` were made with the observations `fitted`. The result is conditioned on all `observations`.
     """

@@ -25,7 +25,7 @@ Pullback = Callable[[Tensor], list[Tensor]]  # from ∂/∂K (r, n, n) to parts 
 
 
 class KernelFamily(Protocol):
-    """A family of kernels: a kernel whose hyperparameters, here called parameters, are still free."""
+    """A kernel whose hyperparameters, here called parameters, are still free: what a fit optimizes."""
 
     @property
     def states(self) -> Columns:
@@ -45,7 +45,7 @@ class KernelFamily(Protocol):
 
     @property
     def typical_loadings(self) -> tuple[float, ...]:
-        """Prior means of the loadings: the remaining parameters, which may be negative."""
+        """Prior means of the loadings, which are the last parameters: those that may be negative."""
 
     @property
     def largest_loadings(self) -> tuple[float, ...]:
@@ -59,7 +59,7 @@ class KernelFamily(Protocol):
         """Return the kernel with these parameters (p,)."""
 
     def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
-        """Covariances K (r, n, n) of points (n, d) for parameters (r, p), and their pullback.
+        """Return covariances K (r, n, n) of points (n, d) for r sets of parameters (r, p), and their pullback.
 
         The pullback is a vector-Jacobian product. It converts a gradient ∂/∂K (r, n, n) to the gradient ∂/∂parameters,
         in parts that together are (r, p).
@@ -68,7 +68,7 @@ class KernelFamily(Protocol):
 
 @dataclass(frozen=True)
 class ExtendedFamily:
-    """A base class of families that extend another one; by default, they have the properties of the extended family."""
+    """A base class for a kernel family that extends another, `family`, whose properties it has by default."""
 
     family: KernelFamily
 
@@ -119,7 +119,7 @@ class ProductFamily:
 
     @property
     def n_lengthscales(self) -> int:
-        """Number of lengthscales: one for each column."""
+        """Number of lengthscales: one for each column of state and action."""
         return len(self.states.categories) + len(self.actions.categories)
 
     @property
@@ -147,9 +147,10 @@ class ProductFamily:
         )
 
     def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
-        """Covariances K = σ² φ_S φ_X (r, n, n) of points (n, d), and their pullback (vector-Jacobian product).
+        """Return covariances K = σ² φ_S φ_X (r, n, n) of points (n, d) for parameters (r, p), and their pullback.
 
-        φ_S and φ_X are the correlations of states and of actions.
+        φ_S and φ_X are the correlations of states and of actions. The pullback converts a gradient ∂/∂K to the gradient
+        ∂/∂parameters (a vector-Jacobian product).
         """
         d_s, d = len(self.states.categories), self.n_lengthscales
         s = Features(self.states, self.profile, points[:, :d_s], parameters[:, :d_s])
@@ -181,7 +182,7 @@ class ProductFamily:
 
 
 class Features:
-    """The features of n points for one block of columns (states or actions), scaled by r sets of lengthscales."""
+    """The states, or the actions, of n points as kernel inputs that are scaled by each of r sets of lengthscales."""
 
     def __init__(self, columns: Columns, profile: Profile, points: Tensor, log_lengthscales: Tensor) -> None:
         self._width = len(columns.categories)
@@ -194,25 +195,25 @@ class Features:
 
     @cached_property
     def scaled(self) -> Tensor:
-        """The scaled features (r, n, features)."""
+        """The inputs (r, n, features), divided by the lengthscales."""
         return self._features * self._scales[:, None, :]
 
     @cached_property
     def by_feature(self) -> Array:
-        """The scaled features as an array (r, features, n), because the innermost compiled loops run over points."""
+        """The scaled inputs as an array (r, features, n), as the compiled loops need them."""
         return np.multiply(self._features.numpy().T, self._scales.numpy()[..., None], order="C")
 
     def by_column(self, table: Tensor) -> Tensor:
-        """Return sums (r, d) of a table (r, features): for each column, the sum over the features of that column."""
+        """Sum a table (r, features) over the one-hot features of each of d columns: (r, d)."""
         if self._owner is None:
             return table
         return table.new_zeros(len(table), self._width).index_add_(1, self._owner, table)
 
 
 class Block:
-    """The correlation φ of all pairs of points over one block of columns (states or actions), and its slope ψ.
+    """The correlation φ between the states, or between the actions, of all pairs of n points, and its slope ψ.
 
-    Both are tables (r, n, n), for r sets of lengthscales. The gradient of φ(a, b) by the scaled features a is -ψ (a-b).
+    Both are tables (r, n, n), for r sets of lengthscales. The gradient of φ(a, b) by the scaled inputs a is -ψ (a-b).
     """
 
     def __init__(self, features: Features, profile: Profile) -> None:
@@ -220,9 +221,9 @@ class Block:
         self.value, self.slope, _ = profile.tables(squared_distances(features.scaled, features.scaled))
 
     def pullback(self, table: Tensor) -> Tensor:
-        """Gradient (r, d) with respect to log-lengthscales: Σ_ij table_ij (f_i - f_j)², by matrix products.
+        """Return gradients (r, d) with respect to log-lengthscales: Σ_ij table_ij (f_i - f_j)² for each column.
 
-        f are the scaled features. `table` (r, n, n) is symmetric: the gradient of the objective with respect to φ,
+        f are the scaled inputs. `table` (r, n, n) is symmetric: the gradient of the objective with respect to φ,
         times the slope ψ, elementwise (φ and ψ as in `Block`).
         """
         f = self._features.scaled
@@ -231,9 +232,9 @@ class Block:
 
 
 class Term:
-    """The covariance σ² φ of a main effect, for r sets of parameters.
+    """The covariance σ² φ (r, n, n) of a main effect between n points, for r sets of parameters.
 
-    φ is a correlation over one block of columns: all states, or all actions.
+    φ is a correlation of states, or of actions.
     """
 
     def __init__(
@@ -251,10 +252,7 @@ class Term:
             self._slope = variance[:, None, None] * self._block.slope
 
     def pullback(self, gradient: Tensor) -> tuple[Tensor, Tensor]:
-        """Convert a gradient (r, n, n) with respect to the covariance to gradients by log-lengthscales and by log σ².
-
-        These are (r, d) and (r,).
-        """
+        """Convert a gradient (r, n, n) by the covariance to gradients by log-lengthscales (r, d) and by log σ² (r,)."""
         if self._compiled:
             _, in_features, in_variance = compiled_product_family.pullback(
                 self._profile.name, *self._blocks, self.matrix, gradient

@@ -12,7 +12,8 @@ k_X, M(x,x')     ``actions`` (Factor)  κ, correlation between actions
 l                ``lengthscales``      one for every column, in units of the unit cube
 ===============  ====================  ===================================================================
 
-Methods take states and actions as scaled features, which `Factor.scaled` makes from unit-cube points.
+Methods take states and actions as scaled inputs (divided by lengthscales), which `Factor.scaled` makes from unit-cube
+points.
 
 The paper is Pearce, Klaise & Groves, "Practical Bayesian Optimization of Objectives with Conditioning Variables".
 """
@@ -40,10 +41,10 @@ __all__ = ["Factor", "Kernel", "ProductKernel", "factors_record", "pulled"]
 class Kernel(ABC):
     """A covariance A(s, s') κ(x, x') + B(s, s') over points (state, action).
 
-    To add a kernel, write a frozen dataclass with two factors, `states` (which turns states into features) and
-    `actions` (which is κ), and implement the abstract methods. A kernel with an offset B overrides both `offset` and
-    `offset_slope`. A kernel whose policies are saved also overrides `record`. The other methods work for every kernel
-    of this form. A and B may depend on the numeric columns of two states only through their scaled distance.
+    To add a kernel, write a frozen dataclass with two factors, `states` (which scales the states) and `actions` (which
+    is κ), and implement the abstract methods. A kernel with an offset B overrides both `offset` and `offset_slope`. A
+    kernel whose policies are saved also overrides `record`. The other methods work for every kernel of this form. A and
+    B may depend on the numeric columns of two states only through the distance between their scaled inputs.
 
     Examples
     --------
@@ -52,17 +53,17 @@ class Kernel(ABC):
     ['scale', 'scale_slope', 'variance']
     """
 
-    states: Factor  # how states are turned into features
+    states: Factor  # turns states into scaled inputs
     actions: Factor  # κ
 
     @abstractmethod
     def scale(self, a: Tensor, b: Tensor) -> Tensor:
-        """Compute A, the covariance between states of the part of the reward that depends on the action.
+        """Compute A(s, s'), the factor of the kernel A κ + B that multiplies the correlation κ of actions.
 
         Parameters
         ----------
         a, b
-            Scaled features of states (..., p, width) and (..., q, width).
+            Scaled inputs of states (..., p, width) and (..., q, width).
 
         Returns
         -------
@@ -72,12 +73,12 @@ class Kernel(ABC):
 
     @abstractmethod
     def scale_slope(self, a: Tensor, b: Tensor) -> Tensor:
-        """Compute the slope ψ of A: the gradient of A with respect to the numeric features of `a` is -ψ (a-b).
+        """Compute ψ, which gives the gradient of A with respect to the numeric columns of `a`: -ψ (a-b).
 
         Parameters
         ----------
         a, b
-            Scaled features of states (..., p, width) and (..., q, width).
+            Scaled inputs of states (..., p, width) and (..., q, width).
 
         Returns
         -------
@@ -87,12 +88,12 @@ class Kernel(ABC):
 
     @abstractmethod
     def variance(self, states: Tensor) -> Tensor:
-        """Compute the variances k(point, point), which must not depend on anything but the categories of the states.
+        """Compute the prior variances k(point, point), which may depend only on the categories of the state.
 
         Parameters
         ----------
         states
-            Scaled features of states (..., width).
+            Scaled inputs of states (..., width).
 
         Returns
         -------
@@ -101,12 +102,12 @@ class Kernel(ABC):
         """
 
     def offset(self, a: Tensor, b: Tensor) -> Tensor | None:
-        """Compute B, the covariance between states of the part of the reward that depends on the state alone.
+        """Compute B(s, s'), the term of the kernel A κ + B that does not depend on the actions.
 
         Parameters
         ----------
         a, b
-            Scaled features of states (..., p, width) and (..., q, width).
+            Scaled inputs of states (..., p, width) and (..., q, width).
 
         Returns
         -------
@@ -116,12 +117,12 @@ class Kernel(ABC):
         return None
 
     def offset_slope(self, a: Tensor, b: Tensor) -> Tensor | None:
-        """Compute the slope ψ of B: the gradient of B with respect to the numeric features of `a` is -ψ (a-b).
+        """Compute ψ, which gives the gradient of B with respect to the numeric columns of `a`: -ψ (a-b).
 
         Parameters
         ----------
         a, b
-            Scaled features of states (..., p, width) and (..., q, width).
+            Scaled inputs of states (..., p, width) and (..., q, width).
 
         Returns
         -------
@@ -131,22 +132,21 @@ class Kernel(ABC):
         return None
 
     def scaled(self, points: Tensor) -> Features:
-        """Return unit-cube points (..., d) as scaled features of their states and of their actions."""
+        """Turn unit-cube points (..., d) into scaled inputs: one tensor for the states and one for the actions."""
         d_s = len(self.states.columns.categories)
         return self.states.scaled(points[..., :d_s]), self.actions.scaled(points[..., d_s:])
 
     def covariance(self, a: Features, b: Features) -> Tensor:
-        """Return the covariances k (..., p, q) between p points a and q points b, given as scaled features."""
+        """Return the covariances k (..., p, q) between p points a and q points b, given as scaled inputs."""
         covariance = self.scale(a[0], b[0]) * self.actions.correlation(a[1], b[1])
         offset = self.offset(a[0], b[0])
         return covariance if offset is None else covariance + offset
 
     def weighted_gradient(self, here: Features, there: Features, weights: Tensor) -> Features:
-        """Return gradients of Σ_m weights[..., p, m] k(point p, there m) with respect to the features of each point p.
+        """Return the gradients of Σ_j weights[..., i, j] k(here_i, there_j) with respect to each point here_i.
 
-        `here` holds the scaled features (p, ·) of the states and of the actions of p points, and the gradients are
-        shaped like it. `there` holds those of the m points in the sum: (m, ·), or (p, m, ·) if they differ between the
-        points p.
+        Points are given as scaled inputs, and so are the gradients (..., p, ·): one tensor for the states and one for
+        the actions. `here` is (p, ·), and `there` is (m, ·), or (p, m, ·) if each here_i has its own.
         """
         own_partners = there[0].dim() == 3
         states, actions = (t[:, None] for t in here) if own_partners else here
@@ -165,12 +165,12 @@ class Kernel(ABC):
         return pulled(weights * state_slope, here[0], there[0]), in_actions
 
     def gradient(self, here: Features, there: Features, weights: Tensor) -> Tensor:
-        """Return the gradients of `weighted_gradient` with respect to the unit-cube points: (..., p, d)."""
+        """Return the gradients of `weighted_gradient`, but with respect to unit-cube points: (..., p, d)."""
         in_states, in_actions = self.weighted_gradient(here, there, weights)
         return self.in_unit_cube((in_states, in_actions), here)
 
     def in_unit_cube(self, gradients: Features, here: Features) -> Tensor:
-        """Convert gradients with respect to the scaled features `here` to gradients with respect to points (..., d)."""
+        """Convert gradients by scaled inputs, taken at `here`, to gradients (..., d) by unit-cube points."""
         blocks = zip((self.states, self.actions), gradients, here, strict=True)
         return torch.cat([factor.in_unit_cube(gradient, features) for factor, gradient, features in blocks], -1)
 
@@ -198,10 +198,10 @@ class Kernel(ABC):
         raise SettingError(f"a kernel must have a method `record` to be saved, but {type(self).__name__} has none.")
 
     def page_columns(self) -> tuple[int, ...] | None:
-        """Return the state columns for which the report's page needs tables of A and B; None if it cannot compute them.
+        """Return the categorical state columns for which the report's web page needs tables of A and B.
 
-        For the other state columns, the page computes A and B from scaled distances. A page that cannot compute A and B
-        shows a table of the policy instead. Main effects are left out: see `page_main_effects`.
+        The page computes the effect of the other state columns from scaled distances. None if the page cannot compute
+        this kernel; it then shows a table of the policy. Main effects are left out: see `page_main_effects`.
         """
         return None
 
@@ -210,7 +210,7 @@ class Kernel(ABC):
         return self
 
     def page_main_effects(self) -> dict[str, Any] | None:
-        """Return the values from which the report's page computes the main effects; None if the kernel has none."""
+        """Return the values from which the report's web page computes the main effects; None if the kernel has none."""
         return None
 
     def warped(self, warp: Warp) -> Self:
@@ -241,15 +241,15 @@ class ProductKernel(Kernel):
     outputscale: float = 1.0  # σ²
 
     def scale(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return A = σ² k_S (..., p, q) between states that are given as scaled features."""
+        """Return A = σ² k_S (..., p, q), the factor of κ in A κ + B, between states given as scaled inputs."""
         return self.outputscale * self.states.correlation(a, b)
 
     def scale_slope(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return the slope ψ of A: the gradient of A with respect to the scaled features `a` is -ψ (a-b)."""
+        """Return ψ (..., p, q), which gives the gradient of A with respect to the scaled inputs `a`: -ψ (a-b)."""
         return self.outputscale * self.states.tables(a, b)[1]
 
     def variance(self, states: Tensor) -> Tensor:
-        """Return the variance σ² for every point."""
+        """Return the prior variance σ² of every point: (...) for scaled inputs of states (..., width)."""
         return states.new_full(states.shape[:-1], self.outputscale)
 
     def weighted_gradient(self, here: Features, there: Features, weights: Tensor) -> Features:
@@ -276,11 +276,11 @@ class ProductKernel(Kernel):
         return FourierFeatures.drawn(terms, n, generator)
 
     def record(self) -> dict[str, Any]:
-        """Return lengthscales, warp and variance as plain values."""
+        """Return profile, lengthscales, input warping and variance as plain values, for a saved policy."""
         return {"type": "product", **factors_record(self), "outputscale": self.outputscale}
 
     def page_columns(self) -> tuple[int, ...] | None:
-        """Return an empty tuple: categories enter by a distance, as numbers do, so the page needs no tables."""
+        """Return an empty tuple: the report's page computes this kernel from distances alone and needs no tables."""
         return ()
 
 
@@ -295,7 +295,7 @@ def factors_record(kernel: Kernel) -> dict[str, Any]:
     Returns
     -------
     dict
-        Profile, lengthscales and warp, for the kernel's own `record`.
+        Profile, lengthscales and input warping, for the kernel's own `record`.
 
     Examples
     --------

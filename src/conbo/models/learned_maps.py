@@ -25,9 +25,9 @@ LINEAR_SHARE = 0.5  # the map is linear above the best reward plus this share of
 
 @dataclass(frozen=True)
 class LearnedMaps:
-    """The Box-Cox maps of one set of standardized rewards, with two parameters: (log t, λ).
+    """The Box-Cox maps -((c - y)^λ - 1)/λ of one set of standardized rewards y, with two parameters: (log t, λ).
 
-    λ is the power, and t the distance from the best reward to the map's ceiling c, in units of `reach`.
+    λ is the power, and t the distance from the best reward to the ceiling c, in units of `reach`.
     """
 
     rewards: Tensor  # (n,)
@@ -36,17 +36,17 @@ class LearnedMaps:
 
     @property
     def bounds(self) -> Tensor:
-        """The lower and upper bounds of log t (first row) and of λ (second row), as a tensor (2, 2)."""
+        """The lower and upper bounds of the parameters, log t (first row) and λ (second row): (2, 2)."""
         return torch.tensor([LOG_DISTANCES, POWERS], dtype=torch.float64)
 
     def tried(self) -> Tensor:
-        """Return a grid of parameters (k, 2) to start searches from; rows with the same power λ are adjacent."""
+        """Return a grid of parameters (log t, λ) to start searches from, (k, 2); rows with the same λ are adjacent."""
         distances = torch.linspace(*LOG_DISTANCES, TRIED_DISTANCES, dtype=torch.float64)
         powers = torch.tensor(TRIED_POWERS, dtype=torch.float64)
         return torch.cartesian_prod(powers, distances).flip(-1)
 
     def values(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the mapped and standardized rewards (r, n), and log(Jacobian · prior) (r,), for parameters (r, 2).
+        """Return mapped and standardized rewards (r, n), and log(Jacobian · prior) (r,), for parameters (r, 2).
 
         The Jacobian is that of the map from the n rewards to the n mapped rewards. The prior density is not normalized.
         """
@@ -83,7 +83,7 @@ class LearnedMaps:
         return distance, power, torch.log1p((self.best - self.rewards) / self.reach / distance.exp())
 
     def output(self, parameters: Tensor) -> LowTail:
-        """Return the map with parameters (log t, λ); it is linear above a pivot below its ceiling c."""
+        """Return the map with parameters (log t, λ), made linear above a point between best reward and ceiling."""
         distance, power = self.reach * exp(float(parameters[0])), float(parameters[1])
         width = (1 - LINEAR_SHARE) * distance
         plain = LowTail(self.best + LINEAR_SHARE * distance, width, power=power)

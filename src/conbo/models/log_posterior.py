@@ -64,12 +64,12 @@ Expected: TypeAlias = Literal["small", "moderate", "varying"]  # name of the noi
 
 @dataclass(frozen=True)
 class Peak:
-    """What Laplace's method needs at a mode; H are the negated second derivatives of the log-density there.
+    """Laplace's approximation at a mode θ of the parameters: their log-density falls as ½ (θ' - θ)ᵀ H (θ' - θ).
 
-    The priors of lengthscales, variances and noise are densities of exp(parameter), but H is taken with respect to the
-    parameter itself. The sum aᵀθ of these parameters, the log Jacobian of this change of variables, therefore belongs
-    to the integral. It is linear, so that its integral with a Gaussian density has a closed form. Its slope along the
-    noise is left out there.
+    Most priors are densities of exp(parameter), but H is taken with respect to the parameter itself. The evidence
+    therefore has the additional factor exp(aᵀθ), the Jacobian of this change of variables, where a is 1 for these
+    parameters and 0 for others. Its integral with a Gaussian density has a closed form, in which the slope along the
+    noise is left out.
     """
 
     mean: float  # the constant mean of the rewards
@@ -78,11 +78,12 @@ class Peak:
 
 
 class LogPosterior:
-    """Log marginal likelihood plus log prior of the parameters of one family, with gradients.
+    """The log posterior density of the hyperparameters of one family of kernels, with gradients.
 
-    Methods take r sets of parameters at once, unless they say (p,). `noise` holds the variances (n,) of the rewards'
-    noise if they are known, and otherwise the name of the noise's prior. The objective of parameters is their
-    log-density. `sites` stand for the rewards if these are clipped at a floor.
+    It is the log marginal likelihood plus the log prior. Hyperparameters are called parameters, and methods take r sets
+    of them at once, unless they say (p,). `noise` holds the variances (n,) of the rewards' noise if they are known, and
+    otherwise the name of the noise's prior. If rewards are clipped at a floor, the pseudo-observations `sites` replace
+    them.
     """
 
     def __init__(
@@ -121,7 +122,7 @@ class LogPosterior:
 
     @property
     def learned(self) -> bool:
-        """Whether the noise variance is learned, as opposed to known."""
+        """Whether the noise variance is a parameter; otherwise it is known."""
         return isinstance(self.noise, str)
 
     @property
@@ -131,7 +132,7 @@ class LogPosterior:
 
     @property
     def n_slopes(self) -> int:
-        """Number of parameters that are slopes of heteroscedastic noise; they come last."""
+        """Number of parameters that are slopes of heteroscedastic noise, which come last; 0 for other noise."""
         return self._counts[-1]
 
     def __call__(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -203,7 +204,7 @@ class LogPosterior:
         return self._imagined_gradients(parameters).square().mean(0) + torch.from_numpy(self._spread**-2)
 
     def peak(self, parameters: Tensor) -> "Peak":
-        """Return what Laplace's method needs at a mode (p,): curvature, log-volume and constant mean."""
+        """Return Laplace's approximation of the log-density at a mode (p,)."""
         second, mean = self._second_derivatives(parameters)
         scale = torch.from_numpy(self._spread)
         curvatures, directions = torch.linalg.eigh(second)
@@ -256,7 +257,7 @@ class LogPosterior:
         return float(0.5 * slopes @ torch.linalg.solve(information, slopes))
 
     def _imagined_gradients(self, parameters: Tensor) -> Tensor:
-        """Return gradients (IMAGINED, r, p) of log-likelihoods of rewards drawn from the model.
+        """Return gradients (IMAGINED, r, p) of the log-likelihoods of rewards that are drawn from the model itself.
 
         For each of r sets of parameters (r, p), IMAGINED sets of rewards are drawn with these parameters.
         """
@@ -268,7 +269,7 @@ class LogPosterior:
         return torch.where(solved.failed[:, None], 0.0, gradients)
 
     def of_family(self, family: KernelFamily) -> "LogPosterior":
-        """The log-density of the same rewards under another family of kernels."""
+        """Return the log-density for the same rewards, but another family of kernels."""
         return LogPosterior(family, self.points, self.rewards, self.noise, self.sites)
 
     def thinned(self, n: int) -> "LogPosterior":
@@ -281,8 +282,8 @@ class LogPosterior:
     def starts(self) -> Tensor:
         """Return parameters (SCREENED_STARTS, p) to start a fit from: Sobol points around typical values.
 
-        The first start has exactly the typical values, except for its loadings: their typical value may be a saddle
-        point.
+        The first start has exactly the typical values, except for its loadings (parameters that may be negative), whose
+        typical value may be a saddle point.
         """
         drawn = sum(self._counts) - self.n_slopes
         centered = SobolEngine(drawn, scramble=True, seed=0).draw(SCREENED_STARTS, dtype=torch.float64) - 0.5
@@ -301,7 +302,7 @@ class LogPosterior:
         )
 
     def noisy_start(self) -> Tensor:
-        """Return the first of the `starts`, (p,), but with a large noise variance."""
+        """Return a start (p,) of a fit with typical values, but a large noise variance."""
         start = self.starts()[0]
         start[len(start) - 1 - self.n_slopes] = log(MUCH_NOISE)
         return start

@@ -22,7 +22,7 @@ from conbo.models.kernels import Factor, Kernel, pulled
 from conbo.models.profiles import Profile
 from conbo.models.warp import Warp
 
-SHARE = log(3.0)  # at the start of a search, each of the three terms has a third of the interaction's fitted variance
+SHARE = log(3.0)  # at the start of a search, interaction and main effects each have a third of the fitted variance
 
 
 @dataclass(frozen=True)
@@ -39,47 +39,44 @@ class MainEffectsKernel(Kernel):
 
     @property
     def states(self) -> Factor:  # type: ignore[override]
-        """The factor that turns states into features of the interaction."""
+        """The factor that turns states into scaled inputs of the interaction."""
         return self.interaction.states
 
     @property
     def actions(self) -> Factor:  # type: ignore[override]
-        """The correlation κ of actions, which interaction and main effect share."""
+        """The correlation κ of actions, which is the same in the interaction and in the main effect of the action."""
         return self.interaction.actions
 
     def scale(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return A + σ_X², the factor of the correlation of actions, for states given as scaled features."""
+        """Return A + σ_X² (..., p, q), the factor of the correlation κ of actions, for states as scaled inputs."""
         return self.interaction.scale(a, b) + self.action_variance
 
     def scale_slope(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return the slope ψ of `scale`: its gradient with respect to the numeric features of `a` is -ψ (a-b).
+        """Return ψ (..., p, q), which gives the gradient of `scale` by the numeric columns of `a`: -ψ (a-b).
 
         It is that of the interaction, because the added variance is constant.
         """
         return self.interaction.scale_slope(a, b)
 
     def offset(self, a: Tensor, b: Tensor) -> Tensor | None:
-        """Return B + σ_S² k_S', the covariance of the part of the reward that depends on the state alone."""
+        """Return B + σ_S² k_S' (..., p, q), the term that does not depend on actions, for states as scaled inputs."""
         main = self.state_variance * self.state_effect.correlation(self._of_effect(a), self._of_effect(b))
         own = self.interaction.offset(a, b)
         return main if own is None else main + own
 
     def offset_slope(self, a: Tensor, b: Tensor) -> Tensor | None:
-        """Return the slope ψ of the interaction's B: the gradient of B by the numeric features of `a` is -ψ (a-b).
+        """Return ψ (..., p, q), which gives the gradient of the interaction's B by numeric columns of `a`: -ψ (a-b).
 
-        The state's main effect is left out, because other lengthscales scale its features; `weighted_gradient` adds it.
+        The state's main effect is left out, because it has other lengthscales; `weighted_gradient` adds its gradient.
         """
         return self.interaction.offset_slope(a, b)
 
     def variance(self, states: Tensor) -> Tensor:
-        """Return the variances of points: the sum of the interaction's variance, σ_X² and σ_S²."""
+        """Return the prior variances of points: the sum of the interaction's variance, σ_X² and σ_S²."""
         return self.interaction.variance(states) + (self.action_variance + self.state_variance)
 
     def weighted_gradient(self, here: Features, there: Features, weights: Tensor) -> Features:
-        """Return the gradients of `Kernel.weighted_gradient`, main effects included.
-
-        They are with respect to the interaction's scaled features.
-        """
+        """Return the gradients of `Kernel.weighted_gradient`, main effects included, by the interaction's inputs."""
         in_states, in_actions = super().weighted_gradient(here, there, weights)
         mine, others = self._of_effect(here[0]), self._of_effect(there[0])
         own_partners = others.dim() == 3
@@ -90,7 +87,7 @@ class MainEffectsKernel(Kernel):
         return in_states, in_actions
 
     def record(self) -> dict[str, Any]:
-        """Return the interaction's record, both variances and the lengthscales of the state's main effect."""
+        """Return the interaction's record, and variances and lengthscales of the main effects, as plain values."""
         return {
             "type": "main-effects",
             "interaction": self.interaction.record(),
@@ -100,7 +97,7 @@ class MainEffectsKernel(Kernel):
         }
 
     def page_columns(self) -> tuple[int, ...] | None:
-        """Return the state columns for which the report's page needs tables of the interaction's A and B, or None."""
+        """Return the state columns for which the report's web page needs tables of the interaction, as in `Kernel`."""
         return self.interaction.page_columns()
 
     def without_main_effects(self) -> Kernel:
@@ -108,9 +105,9 @@ class MainEffectsKernel(Kernel):
         return self.interaction
 
     def page_main_effects(self) -> dict[str, Any]:
-        """Return both variances, and the factors that scale the state columns for the state's main effect.
+        """Return what the report's web page needs to compute the main effects: two variances, and scales of the states.
 
-        The factor of a column that this effect does not use is 0.
+        A scale multiplies a state column before distances are taken. It is 0 for a column without main effect.
         """
         scales = [0.0] * len(self.states.columns.categories)
         lengthscales = self.state_effect.lengthscales.tolist()
@@ -128,35 +125,35 @@ class MainEffectsKernel(Kernel):
 
     @cached_property
     def _features(self) -> tuple[int, ...]:
-        """The indices of the state features that the state's main effect uses."""
+        """The indices of the scaled inputs of states that the state's main effect uses."""
         return effect_features(self.states.columns)
 
     @cached_property
     def _ratio(self) -> Tensor:
-        """Factors (features,) that convert scaled features of the interaction to those of the state's main effect."""
+        """Factors that convert inputs scaled for the interaction, those in `_features`, to those of the main effect."""
         return self.state_effect.feature_scales / self.states.feature_scales[list(self._features)]
 
     def _of_effect(self, states: Tensor) -> Tensor:
-        """Convert scaled state features (..., width) of the interaction to those of the state's main effect."""
+        """Convert states from scaled inputs (..., width) of the interaction to those of the state's main effect."""
         return states[..., list(self._features)] * self._ratio
 
 
 def effect_features(states: Columns) -> tuple[int, ...]:
-    """Return the indices of the features in the state's main effect: all, or only numeric ones if `states.coded`."""
+    """Return the indices of the features that the state's main effect uses: all, or numeric ones if `states.coded`."""
     return states.numeric_features if states.coded else tuple(range(states.width))
 
 
 def effect_columns(states: Columns) -> tuple[int, ...]:
-    """Return the indices of the columns in the state's main effect: all, or only numeric ones if `states.coded`."""
+    """Return the indices of the columns that the state's main effect uses: all, or numeric ones if `states.coded`."""
     return states.numeric if states.coded else tuple(range(len(states.categories)))
 
 
 @dataclass(frozen=True)
 class MainEffectsFamily(ExtendedFamily):
-    """A family of kernels with main effects added to another family, the interaction.
+    """A family of kernels with main effects of state and action, added to another family, the interaction.
 
-    The lengthscales of the state's main effect come after the interaction's lengthscales, and σ_X² and σ_S² after its
-    variances.
+    The lengthscales of the state's main effect come after the interaction's lengthscales. The main effects' variances,
+    σ_X² of the action and σ_S² of the state, come after the interaction's variances.
     """
 
     profile: Profile
@@ -168,7 +165,7 @@ class MainEffectsFamily(ExtendedFamily):
 
     @property
     def n_variances(self) -> int:
-        """Number of variances: the interaction's, then σ_X² and σ_S²."""
+        """Number of variances: the interaction's, then one for the action's and one for the state's main effect."""
         return self.family.n_variances + 2
 
     def kernel(self, parameters: Tensor) -> MainEffectsKernel:
@@ -180,9 +177,10 @@ class MainEffectsFamily(ExtendedFamily):
         return MainEffectsKernel(self.family.kernel(own), factor, of_action, of_state)
 
     def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
-        """Covariances (r, n, n) of points (n, d), main effects included, and their pullback.
+        """Return covariances (r, n, n) of points (n, d) for parameters (r, p), with main effects, and their pullback.
 
-        The pullback is a vector-Jacobian product.
+        The pullback converts a gradient by the covariances to the gradient by the parameters (a vector-Jacobian
+        product).
         """
         own, effect, variances = self._split(parameters)
         d_s, d_x = len(self.states.categories), len(self.actions.categories)
@@ -216,9 +214,9 @@ class MainEffectsFamily(ExtendedFamily):
         return self._joined(own, effect, (total - SHARE).expand(1, 2))[0]
 
     def _split(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Split parameters (..., p) into the interaction's own and those of the main effects.
+        """Split parameters (..., p) into those of the interaction and those of the main effects.
 
-        The latter are the log-lengthscales of the state's main effect, and log σ_X² and log σ_S².
+        The latter are the log-lengthscales of the state's main effect, and the two log-variances.
         """
         n_l, n_e, n_v = self.family.n_lengthscales, len(effect_columns(self.states)), self.family.n_variances
         lengthscales, effect, own, main, rest = parameters.split(

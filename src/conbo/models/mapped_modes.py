@@ -24,7 +24,7 @@ from conbo.models.modes import (
     map_margin,
 )
 
-MAP_CURVATURE = 5.0  # assumed negated second derivative of the log-density in log t and in λ at the start of a search
+MAP_CURVATURE = 5.0  # assumed negated second derivative of the log-density by each parameter of the map at a start
 
 
 def with_mapped_rewards(
@@ -32,10 +32,10 @@ def with_mapped_rewards(
 ) -> list[Mode]:
     """Return modes of every family for rewards under output warping; empty if no map of the rewards is promising.
 
-    `plain` are the modes without output warping. Maps are compared at the default starts of the first family. A map is
-    promising if its highest log-density there exceeds the highest one without a map by more than `map_margin`. Searches
-    that cannot compete with the plain modes are stopped early. If `all_modes` is true, every family contributes all its
-    distinct modes, otherwise only its best one.
+    `plain` are the modes without output warping. A map is promising if, at the default starts of the first family, its
+    highest log-density exceeds the highest one without a map by more than `map_margin`. Searches that cannot compete
+    with the plain modes are stopped early. If `all_modes` is true, every family contributes all its distinct modes,
+    otherwise only its best one.
     """
     points, rewards = plain[0].target.points, plain[0].target.rewards
     maps = learned_maps(rewards)

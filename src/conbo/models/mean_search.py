@@ -18,7 +18,7 @@ TOLERANCE = 1e-7  # expected gain of a step (standardized reward) below which th
 
 
 class HasMean(Protocol):
-    """A posterior mean with its gradient."""
+    """The methods of a posterior that the search needs: its mean, and the mean's gradient."""
 
     def mean(self, points: Tensor) -> Tensor:
         """Posterior mean (n,) of the noise-free reward at points (n, d)."""
@@ -30,17 +30,15 @@ class HasMean(Protocol):
 def best_by_mean(
     posterior: HasMean, space: Space, states: Tensor, hints: Callable[[Tensor], Tensor], starts: int
 ) -> BestActions:
-    """Search for the actions with the highest mean in states (m, d_s).
+    """Search for the actions with the highest posterior mean in states (m, d_s).
 
-    `hints` is a function from states (m, d_s) to promising actions (m, h, d_x). In each state, `starts` local searches
-    begin at the hints with the highest means.
+    `hints` is a function from states (m, d_s) to promising actions (m, h, d_x). In each state, local searches begin at
+    the `starts` hints with the highest means.
     """
     return BestActions.joined([_best(posterior, space, chunk, hints(chunk), starts) for chunk in states.split(CHUNK)])
 
 
 def _best(posterior: HasMean, space: Space, states: Tensor, hints: Tensor, starts: int) -> BestActions:
-    """Do what `best_by_mean` does, for one chunk of states with their hints (m, h, d_x)."""
-
     def mean_at(actions: Tensor) -> Tensor:
         points = torch.cat([states[:, None].expand(*actions.shape[:2], -1), actions], -1)
         return posterior.mean(points.flatten(0, 1)).unflatten(0, actions.shape[:2])

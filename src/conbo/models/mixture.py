@@ -37,7 +37,7 @@ from conbo.spaces import Space
 
 @dataclass(frozen=True)
 class Mixture:
-    """A weighted average of posteriors (the members), the most probable first."""
+    """A weighted average of the posteriors of several models (the members), the most probable first."""
 
     members: tuple[Posterior, ...]
     weights: Tensor  # (members,), which add up to one
@@ -49,11 +49,11 @@ class Mixture:
 
     @property
     def leader(self) -> Posterior:
-        """The most probable member."""
+        """The posterior of the most probable model."""
         return self.members[0]
 
     def most_probable(self, share: float) -> Posterior:
-        """Return the average of the most probable members: as few as have a total weight of at least `share`.
+        """Return the average of the fewest most probable members whose weights add up to at least `share`.
 
         If one member is enough, the result is this member.
         """
@@ -133,19 +133,22 @@ class Mixture:
 
     @property
     def state_lengthscales(self) -> Tensor:
-        """Lengthscales (d_s,) of the state columns, by the most probable member."""
+        """Lengthscales (d_s,) of the state columns, in the unit cube, by the most probable member."""
         return self.leader.state_lengthscales
 
     def state_features(self, states: Tensor) -> Tensor:
-        """Return states (..., d_s) as features of the most probable member."""
+        """Return states (..., d_s) as features, by the most probable member; similar states have similar features."""
         return self.leader.state_features(states)
 
     def state_correlation(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return correlations (p, q) of states, given as `state_features`, by the most probable member."""
+        """Return correlations (p, q) of states, given as `state_features` returns them, by the most probable member."""
         return self.leader.state_correlation(a, b)
 
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
-        """Return which states (m, d_s) resemble a known state (k, d_s) in every member: a correlation ≥ `least`."""
+        """Return which states (m, d_s) resemble some known state (k, d_s) in every member.
+
+        That means a correlation of at least `least`.
+        """
         return torch.stack([member.resemble(states, known, least) for member in self.members]).all(0)
 
     def similarity(self, points: Tensor, chosen: Tensor) -> Tensor:
@@ -158,11 +161,14 @@ class Mixture:
         return all(member.batches_look_ahead for member in self.members)
 
     def even_actions(self, actions: Tensor) -> Tensor:
-        """Move every second one of actions (p, d_x), to be evenly spread after the leader's input warping."""
+        """Return a pool of evenly spread actions (p, d_x), with every second one moved to suit the input warping.
+
+        The moved actions are evenly spread after warping.
+        """
         return self.leader.even_actions(actions)
 
     def action_search(self, space: Space, actions: Tensor) -> "MixtureSearch":
-        """Return a search for the best actions of states, which starts from a pool of actions (p, d_x)."""
+        """Return a search for the best actions of given states, which starts from a pool of actions (p, d_x)."""
         searches = tuple(member.action_search(space, actions) for member in self.members)
         return MixtureSearch(self, space, actions, searches)
 
@@ -184,9 +190,9 @@ class Mixture:
         return self.covariance(candidates, points) / sd[:, None]
 
     def draw_paths(self, n: int, generator: torch.Generator, features: int = 1024) -> "MixturePaths | None":
-        """Draw n functions, each from a member that is drawn by its weight; None if a member cannot draw functions.
+        """Draw n functions from the mixture; None if a member cannot draw functions.
 
-        `features` is the number of features with which a draw from the prior is approximated.
+        `features` is the number of random features that approximate the prior.
         """
         owners = torch.multinomial(self.weights.cpu(), n, replacement=True, generator=generator).sort().values
         counts = torch.bincount(owners, minlength=len(self.members)).tolist()
@@ -205,7 +211,7 @@ class Mixture:
         return {"members": [{"weight": weight, **(record or {})} for weight, record in pairs]}
 
     def page_record(self, space: Space) -> dict[str, Any] | None:
-        """Return the members' records for the report's page, and their weights; None if a member has none."""
+        """Return what the report's web page needs to compute the members, and their weights; None if it cannot."""
         records = [member.page_record(space) for member in self.members]
         if any(record is None for record in records):
             return None
@@ -214,7 +220,8 @@ class Mixture:
     def imagined(self, points: Tensor, seeds: Tensor) -> "Mixture":
         """Return the mixture given hypothetical rewards at points (k, d) with seeds (k,).
 
-        Each reward equals its mean in the member. Members that do not model effects of seeds stay unchanged.
+        Each reward equals the member's posterior mean, so only variances change. Members that do not model effects of
+        seeds stay unchanged.
         """
         known = (one.imagined(points, seeds) if isinstance(one, ImaginesRewards) else one for one in self.members)
         return Mixture(tuple(known), self.weights)
@@ -233,7 +240,7 @@ class Mixture:
         return torch.einsum("j,j...->...", self.weights, stacked)
 
     def _apart(self, parts: Tensor) -> Tensor:
-        """Return each member's values minus their weighted mean: (members, ...)."""
+        """Return the members' values (members, ...) minus their weighted mean."""
         return parts - self._average(parts)
 
 
@@ -247,7 +254,10 @@ class MixtureSearch:
     searches: tuple[ActionSearch, ...]
 
     def best(self, states: Tensor, starts: int = 4, steps: int = 10) -> BestActions:
-        """Search for the actions with the mixture's highest mean in states (m, d_s), from each member's maxima."""
+        """Search for the actions with the highest mean of the mixture in states (m, d_s).
+
+        Local searches start at the maxima of each member's mean.
+        """
 
         def ends(chunk: Tensor) -> Tensor:
             return torch.cat([search.best(chunk, starts, steps).basins for search in self.searches], 1)
@@ -255,14 +265,14 @@ class MixtureSearch:
         return best_by_mean(self.posterior, self.space, states, ends, starts)
 
     def gains(self, rule: GainRule) -> "MixtureGains":
-        """Return the knowledge gradients in states, estimated by `rule`: the weighted mean over members."""
+        """Return knowledge gradients as a function of candidates and states: the weighted means over members."""
         values = tuple(search.gains(rule) for search in self.searches)
         return MixtureGains(values, self.posterior.weights)
 
 
 @dataclass(frozen=True)
 class MixtureGains:
-    """Knowledge gradients in states under a mixture: weighted means of the members' knowledge gradients."""
+    """Knowledge gradients under a mixture of models: the weighted means of the members' knowledge gradients."""
 
     values: tuple[StateValue, ...]  # the members' gains
     weights: Tensor  # (members,)
@@ -274,12 +284,12 @@ class MixtureGains:
         return max(known, key=len, default=())
 
     def for_seeds(self, seeds: Tensor) -> "MixtureGains":
-        """Return the knowledge gradients of new rewards with these seeds; members that ignore seeds are unchanged."""
+        """Return the knowledge gradients of new rewards with these simulator seeds, which some members may ignore."""
         values = (value.for_seeds(seeds) if isinstance(value, KnowsSeeds) else value for value in self.values)
         return MixtureGains(tuple(values), self.weights)
 
     def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
-        """Return a function that roughly estimates the values (r, m) of candidates (r, d) in states (m, d_s)."""
+        """Return a fast function that estimates knowledge gradients (r, m) of candidates (r, d) in states (m, d_s)."""
         functions = [value.rough(states) for value in self.values]
         return lambda candidates: weighted(self.weights, [function(candidates) for function in functions])
 
@@ -294,7 +304,7 @@ class MixtureGains:
 
 @dataclass(frozen=True)
 class WeightedGains:
-    """The weighted sum of several models' knowledge gradients, for the same candidates and states."""
+    """The weighted sum of several models' knowledge gradients, for the same k candidates and m states each."""
 
     gains: Sequence[StateGains]
     weights: Tensor  # (members,)
@@ -338,7 +348,10 @@ class NewReward:
 
 
 class MixtureLines:
-    """The look-ahead lines mean + slope z of the Gaussian process that has the mean and covariance of a mixture."""
+    """The look-ahead lines mean + slope z of the Gaussian process that has the mean and covariance of a mixture.
+
+    A line is the posterior mean if the reward at a candidate is z standard deviations above its prediction.
+    """
 
     def __init__(self, mixture: Mixture, lines: Sequence[LookAheadLines], new: NewReward) -> None:
         self._mixture, self._lines, self._new = mixture, lines, new
@@ -353,9 +366,9 @@ class MixtureLines:
         self.slope = mixture._average(within + between) / self._sd[:, None, None]
 
     def gradient(self, pull: Tensor) -> Tensor:
-        """Gradient (k, d) of Σ pull · slope, summed over m and q, with respect to the candidates.
+        """Return the gradient (k, d) of Σ pull · slope by the k candidates, for any weights `pull` (k, m, q).
 
-        `pull` (k, m, q) are any weights. The points at which the lines are taken are held fixed.
+        The sum is over m states and q actions of each candidate. These are held fixed.
         """
         mixture, new = self._mixture, self._new
         mean_apart = mixture._apart(new.mean_gradient)  # (J, k, d)
@@ -373,7 +386,7 @@ class MixtureLines:
 
 
 class MixturePaths:
-    """Functions drawn from several posteriors, those of the first posterior first."""
+    """Sample paths that were drawn from several posteriors, in the order of these posteriors."""
 
     def __init__(self, paths: Sequence[Paths]) -> None:
         self._paths = paths

@@ -3,7 +3,7 @@
     log p(rewards | model) ≈ log p(rewards, θ | model) + ½ log |2π H⁻¹| + aᵀθ + ½ aᵀH⁻¹a
 
 Here θ is the mode, and H holds the negated second derivatives of the log-density at θ.  The log Jacobian aᵀθ is needed
-because most parameters are logarithms of what the density is of.  The functions `with_...` fit
+because most parameters are logarithms of the quantities that have the prior density.  The functions `with_...` fit
 variants of a model: the same model with main effects, input warping or heteroscedastic noise added.  The search for a
 variant starts from the mode of the plain model.
 """
@@ -70,22 +70,22 @@ class Mode:
 
     @cached_property
     def peak(self) -> Peak:
-        """What Laplace's method needs at the mode, such as the second derivatives of the log-density."""
+        """Laplace's approximation of the log-density at this mode."""
         return self.target.peak(self.parameters)
 
     def like(self, other: "Mode") -> "Mode":
-        """Return `other` labeled with this mode's output warping, which must have mapped the rewards of `other` too."""
+        """Return `other` with this mode's output warping noted; its rewards must be mapped by the same warping."""
         return replace(other, output=self.output, log_jacobian=self.log_jacobian)
 
     def weighted_by_density(self, other: "Mode", margin: float) -> "Mode":
-        """Return this mode with an evidence that follows from `other` instead of Laplace's method.
+        """Return this mode with its log evidence replaced by an estimate that does not use Laplace's method.
 
-        This is the log evidence of `other`, plus this mode's log-density, minus that of `other`, minus `margin` nats.
+        The estimate is the log evidence of `other`, plus the difference of the two log-densities, minus `margin` nats.
         """
         return replace(self, stated_evidence=other.evidence + self.objective - other.objective - margin)
 
     def record(self, structures: Structures) -> dict[str, Any]:
-        """Return the model at this mode as plain values, from which `fit.restored` rebuilds the fit."""
+        """Return the fitted model as plain values, from which `fit.restored` rebuilds it."""
         return {
             **structures.record(self.target.family),
             "varying": self.target.varies,
@@ -129,7 +129,7 @@ def modes_of_families(
     all_modes: bool,
     sites: Sites | None = None,
 ) -> list[Mode]:
-    """Return modes of every family of kernels, fitted to rewards (n,) at points (n, d).
+    """Return the fitted modes of every family of kernels, given rewards (n,) at points (n, d).
 
     The search in the first family starts from Sobol points, and that in each later one from the best mode of the family
     before it. If `all_modes` is true, every family contributes all its distinct modes, otherwise only its best one.
@@ -146,10 +146,9 @@ def modes_of_families(
 def with_main_effects(families: Sequence[MainEffectsFamily], modes: Sequence[Mode]) -> list[Mode]:
     """Return one mode for each promising family with main effects.
 
-    `modes` are those of the families without main effects. Main effects hardly change the volume term of Laplace's
-    method, so log-densities show early in a search which model can win. The family that has the most evidence without
-    main effects comes first. If main effects do not help it, no other family is tried. A family is skipped if its
-    evidence without main effects lags by far more than main effects have gained so far.
+    `modes` are those of the families without main effects. Families are tried in the order of their evidence without
+    main effects, until main effects do not help or a family lags by far more than main effects have gained so far. A
+    search is stopped early by its log-density, because main effects hardly change the volume term of Laplace's method.
     """
     pairs = []
     for family in families:
@@ -171,7 +170,7 @@ def with_main_effects(families: Sequence[MainEffectsFamily], modes: Sequence[Mod
 
 
 def with_heteroscedastic_noise(plain: Mode) -> list[Mode]:
-    """Return the mode of the same model with heteroscedastic noise, in a list; empty if the noise gains too little."""
+    """Return the mode of the same model with heteroscedastic noise, in a list that is empty if it gains too little."""
     old = plain.target
     noise = old.noise_of(plain.parameters)
     if not isinstance(noise, float) or noise < NEGLIGIBLE_NOISE:
@@ -182,9 +181,9 @@ def with_heteroscedastic_noise(plain: Mode) -> list[Mode]:
 
 
 def with_warped_actions(plain: Mode) -> list[Mode]:
-    """Return the mode of the same model with input warping, in a list; empty if the warping gains too little.
+    """Return the mode of the same model with input warping, in a list that is empty if it gains too little.
 
-    The many exponents of the warp are weakly determined one by one, and Laplace's method underrates their joint effect.
+    Each exponent of the warping is weakly determined on its own, and Laplace's method underrates their joint effect.
     The evidence is therefore computed from the gain in log-density at the mode, minus WARP_MARGIN.
     """
     family, old = WarpedFamily(plain.target.family), plain.target

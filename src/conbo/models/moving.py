@@ -34,7 +34,6 @@ def moved(value: Value, device: torch.device) -> Value:
 
 
 def _moved(value: Any, device: torch.device) -> Any:
-    """Return what `moved` returns, without static types."""
     if isinstance(value, torch.nn.Module):
         return deepcopy(value).to(device)  # a copy, because a module moves itself in place
     if isinstance(value, Tensor) or hasattr(value, "to"):

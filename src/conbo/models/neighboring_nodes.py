@@ -21,9 +21,10 @@ from conbo.models.action_functions import ActionFunctions, Maxima
 
 
 def shared_between_nodes(maxima: Maxima, nodes: Tensor) -> Maxima:
-    """Let every node z take the highest of the lines mean + z slope that were found at any node.
+    """Replace the maximum at each node z by one found at another node, if its line mean + slope z is higher here.
 
-    Then all lines are tangents of one convex function of z. The tensors of `maxima` may be overwritten.
+    A node is a value of z: the new reward is z standard deviations above its prediction. Afterwards, all lines are
+    tangents of one convex function of z. The tensors of `maxima` may be overwritten.
     """
     if compiled.AVAILABLE and nodes.device.type == "cpu":
         winner = np.empty(maxima.mean.shape, dtype=np.int64)
@@ -45,9 +46,9 @@ def shared_between_nodes(maxima: Maxima, nodes: Tensor) -> Maxima:
 
 
 def neighbor_similarity(functions: ActionFunctions, actions: Tensor, nodes: Tensor) -> Tensor:
-    """Return correlations (..., q-1) of the best actions at neighboring nodes z, reduced where they jump.
+    """Return correlations (..., q-1) of the best actions at neighboring nodes z, reduced where the action jumps.
 
-    `actions` (..., q, features) are the actions with the highest posterior means after a reward at nodes z (q,). An
+    `actions` (..., q, width) are the actions with the highest posterior means after a reward at nodes z (q,). An
     action that moves many times faster between two nodes than between the nodes beside them has jumped to another local
     maximum.
     """

@@ -30,7 +30,7 @@ EARLIER, THIS = 0.25, 0.75  # unit-interval codes of the two categories
 
 
 def of_study(place: float, rows: Tensor) -> Tensor:
-    """Return rows (..., d) with the code of their study in front: `place` is EARLIER or THIS."""
+    """Put the code of a study in front of points or states (..., d); `place` is this code, EARLIER or THIS."""
     return torch.cat([rows.new_full((*rows.shape[:-1], 1), place), rows], -1)
 
 
@@ -52,13 +52,12 @@ def of_both(earlier: Observations, these: Observations) -> Observations:
 
 
 def _of_this(rows: Tensor) -> Tensor:
-    """Return points or states (..., d) of this study with its code in front."""
     return of_study(THIS, rows)
 
 
 @dataclass(frozen=True)
 class OneStudy:
-    """The posterior of this study, with the `Posterior` protocol."""
+    """The posterior of a study that learns from an earlier one: a view of the joint posterior of both studies."""
 
     whole: Posterior  # the joint posterior of both studies
     space: Space  # the space of both studies, with the study's category
@@ -128,7 +127,7 @@ class OneStudy:
         return self.whole.state_lengthscales[1:]
 
     def state_features(self, states: Tensor) -> Tensor:
-        """Return states (..., d_s) as features; the closer two features are, the more similar are their states."""
+        """Return states (..., d_s) as features of the joint posterior; similar states have similar features."""
         return self.whole.state_features(_of_this(states))
 
     def state_correlation(self, a: Tensor, b: Tensor) -> Tensor:
@@ -152,11 +151,14 @@ class OneStudy:
         return self.whole.batches_look_ahead
 
     def even_actions(self, actions: Tensor) -> Tensor:
-        """Move every second one of actions (p, d_x), so that the moved ones are evenly spread after input warping."""
+        """Return a pool of evenly spread actions (p, d_x), with every second one moved to suit the input warping.
+
+        The moved actions are evenly spread after warping.
+        """
         return self.whole.even_actions(actions)
 
     def action_search(self, space: Space, actions: Tensor) -> "_Search":
-        """Return a search for the best actions of states, which starts from a pool of actions (p, d_x)."""
+        """Return a search for the best actions of given states, which starts from a pool of actions (p, d_x)."""
         return _Search(self.whole.action_search(self.space, actions))
 
     def look_ahead_lines(self, candidates: Tensor, states: Tensor, actions: Tensor) -> "_Lines":
@@ -177,7 +179,7 @@ class OneStudy:
     def draw_paths(self, n: int, generator: torch.Generator, features: int = 1024) -> "_Paths | None":
         """Draw n functions from the posterior; None if this is impossible.
 
-        `features` is the number of features with which a draw from the prior is approximated.
+        `features` is the number of random features that approximate the prior.
         """
         drawn = self.whole.draw_paths(n, generator, features)
         return None if drawn is None else _Paths(drawn)
@@ -192,12 +194,12 @@ class OneStudy:
         return {**model, "prior": prior}
 
     def page_record(self, space: Space) -> None:
-        """Return None, because the report's page can compute only models of one study."""
+        """Return None, because the report's web page cannot compute joint models of two studies."""
 
     def conditioned_on(
         self, points: Tensor, rewards: Tensor, noise: Tensor | None, seeds: Tensor | None = None
     ) -> None:
-        """Return None: conditioning on other observations of this study is not supported."""
+        """Return None, because a joint model of two studies cannot be conditioned on other observations."""
 
 
 @dataclass(frozen=True)
@@ -208,91 +210,75 @@ class _Search:
 
     @property
     def actions(self) -> Tensor:
-        """The pool of actions (p, d_x) from which searches start, in the unit cube."""
         return self.whole.actions
 
     def best(self, states: Tensor, starts: int = 4, steps: int = 10) -> BestActions:
-        """Search for the actions with the highest posterior mean in states (m, d_s)."""
         return self.whole.best(_of_this(states), starts, steps)
 
     def gains(self, rule: GainRule) -> "_Values":
-        """Return the knowledge gradients in states, estimated by `rule`."""
         return _Values(self.whole.gains(rule))
 
 
 @dataclass(frozen=True)
 class _Values:
-    """The value of one new observation in states of this study."""
+    """What one more reward of this study is worth in each of its states."""
 
     whole: StateValue
 
     def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
-        """Return a function that roughly estimates the values (r, m) of candidates (r, d) in states (m, d_s)."""
         function = self.whole.rough(_of_this(states))
         return lambda candidates: function(_of_this(candidates))
 
     def at(self, states: Tensor) -> "Callable[[Tensor, Tensor], _Gains]":
-        """Return a function that computes knowledge gradients of candidates (k, d) in sets of states (r, m, d_s).
-
-        It also takes indices (k,): candidate i is evaluated in the set `indices[i]`.
-        """
         function = self.whole.at(_of_this(states))
         return lambda candidates, rows: _Gains(function(_of_this(candidates), rows))
 
 
 @dataclass(frozen=True)
 class _Gains:
-    """The values of candidates in states of this study."""
+    """The values of this study's candidates in its states, with gradients."""
 
     whole: StateGains
 
     @property
     def values(self) -> Tensor:
-        """Knowledge gradients (k, m) of k candidates in m states each."""
         return self.whole.values
 
     def gradient(self, weights: Tensor) -> Tensor:
-        """Return the gradient (k, d) of Σ_i weights[:, i] values[:, i] with respect to the candidates."""
         return self.whole.gradient(weights)[..., 1:]
 
 
 @dataclass(frozen=True)
 class _Lines:
-    """The look-ahead lines mean + slope z at points of this study."""
+    """The posterior means mean + slope z of this study after a reward z standard deviations above its prediction."""
 
     whole: LookAheadLines
 
     @property
     def mean(self) -> Tensor:
-        """Intercepts (k, m, q) of the lines mean + slope z."""
         return self.whole.mean
 
     @property
     def slope(self) -> Tensor:
-        """Slopes (k, m, q) of the lines mean + slope z."""
         return self.whole.slope
 
     def gradient(self, pull: Tensor) -> Tensor:
-        """Gradient (k, d) of Σ pull · slope, for weights `pull` (k, m, q), with respect to the candidates."""
         return self.whole.gradient(pull)[..., 1:]
 
 
 @dataclass(frozen=True)
 class _Paths:
-    """Drawn functions of the points of this study."""
+    """Sample paths of the joint posterior, as functions of the points of this study."""
 
     whole: Paths
 
     @property
     def n(self) -> int:
-        """Number of drawn functions."""
         return self.whole.n
 
     def __call__(self, points: Tensor) -> Tensor:
-        """Return the values (p, n) of all n functions at points (p, d)."""
         return self.whole(_of_this(points))
 
     def along(self, points: Tensor, draws: Tensor) -> tuple[Tensor, Tensor]:
-        """Return values (p,) and gradients (p, d) at points (p, d); point i uses the function with index `draws[i]`."""
         values, gradients = self.whole.along(_of_this(points), draws)
         return values, gradients[:, 1:]

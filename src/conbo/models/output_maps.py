@@ -36,7 +36,7 @@ LARGEST_EXPONENT = 30.0  # beyond it, exp in the inverse map is continued linear
 
 
 class OutputMap(ABC):
-    """A map between standardized rewards and the values that a Gaussian process models in their place."""
+    """A monotone map between rewards and the values that a Gaussian process models in their place (output warping)."""
 
     @abstractmethod
     def expected(self, value: Tensor, noise: Tensor) -> Tensor:
@@ -44,7 +44,7 @@ class OutputMap(ABC):
 
     @abstractmethod
     def expected_slope(self, value: Tensor, noise: Tensor) -> Tensor:
-        """Return the derivative of the expected reward with respect to the noise-free value of the process."""
+        """Return the derivative of the expected reward by the noise-free value of the process, elementwise."""
 
     @abstractmethod
     def values(self, rewards: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor | None]:
@@ -71,14 +71,17 @@ class OutputMap(ABC):
         return average, (values - average[..., None]).square() @ weights
 
     def slope(self, mean: Tensor, variance: Tensor, noise: Tensor) -> Tensor:
-        """Return the standard deviation of the expected reward divided by that of the process, elementwise."""
+        """Return the standard deviation of the expected reward divided by that of the process, elementwise.
+
+        Arguments are as in `moments`.
+        """
         known = variance.clamp_min(LEAST_VARIANCE)
         return (self.moments(mean, known, noise)[1] / known).clamp_min(1e-300).sqrt()
 
     def gain(self, before: Tensor, gain: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Return how much the expected reward rises if the process rises from `before` by `gain`.
+        """Return how much the expected reward rises if the process rises from `before` by `gain`, elementwise.
 
-        The second result is the derivative of this rise with respect to `gain`.
+        `noise` is the variance of the process's noise. The second result is the derivative of the rise by `gain`.
         """
         after = before + gain
         return self.expected(after, noise) - self.expected(before, noise), self.expected_slope(after, noise)
@@ -95,7 +98,7 @@ class LowTail(OutputMap):
     power: float = 0.0  # λ; zero stands for the logarithm
 
     def values(self, rewards: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Return the standardized values g(y) of rewards y, and their noise variances if `noise` is given.
+        """Return the mapped and standardized rewards (n,), and their noise variances if `noise` (n,) is given.
 
         Noise variances are mapped to first order in the noise.
         """
@@ -103,7 +106,7 @@ class LowTail(OutputMap):
         return (self.compressed(rewards) - self.shift) / self.scale, variances
 
     def compressed(self, rewards: Tensor) -> Tensor:
-        """Return the compressed rewards g(y), before they are standardized."""
+        """Return the mapped rewards (n,), not yet standardized."""
         below = (self.pivot - rewards) / self.width
         grown = torch.log1p(below.clamp_min(0))
         if self.power:
@@ -111,37 +114,37 @@ class LowTail(OutputMap):
         return -self.width * (grown + below.clamp_max(0))
 
     def log_slope(self, rewards: Tensor) -> Tensor:
-        """Return log g'(y) at rewards y, for the standardized map g."""
+        """Return the logarithms (n,) of the derivative of the standardized map at rewards (n,)."""
         below = (self.pivot - rewards) / self.width
         return (self.power - 1) * torch.log1p(below.clamp_min(0)) - log(self.scale)
 
     def rewards(self, values: Tensor) -> Tensor:
-        """Return the rewards y with g(y) = values, for the standardized map g."""
+        """Return the rewards that are mapped to these standardized values; the inverse of `values`."""
         below, distance = self._below(values)
         inner = distance.clamp_max(LARGEST_EXPONENT)
         grown = torch.expm1(inner) + (distance - inner) * inner.exp() + below.clamp_max(0)
         return self.pivot - self.width * grown
 
     def slope_of_rewards(self, values: Tensor) -> Tensor:
-        """Return the derivatives dy/dz of the inverse map at values z."""
+        """Return the derivatives of the rewards with respect to their mapped and standardized values, elementwise."""
         _, distance = self._below(values)
         return self.scale * (distance.clamp_max(LARGEST_EXPONENT) - self.power * distance).exp()
 
     def _below(self, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Return how far values z are below the pivot, in units of τ, and log(1 + (p - y)/τ) for their rewards y.
+        """Return how far standardized values are below the pivot p, and log(1 + (p - y)/τ) for their rewards y.
 
-        The first is measured on the compressed scale and is negative above the pivot. The second is 0 above the pivot.
+        The first is in units of τ after the map, and negative above the pivot. The second is 0 above the pivot.
         """
         below = -(self.shift + self.scale * values) / self.width
         distance = below.clamp_min(0)
         return below, torch.log1p(self.power * distance) / self.power if self.power else distance
 
     def expected(self, value: Tensor, noise: Tensor) -> Tensor:
-        """Return the expected reward E[g⁻¹(value + ε)], with ε ~ N(0, noise), by Gauss-Hermite quadrature."""
+        """Return the expected reward at a noise-free value of the process: the mean over its noise, by quadrature."""
         return self.rewards(value[..., None] + noise.sqrt()[..., None] * NODES.to(value)) @ WEIGHTS.to(value)
 
     def expected_slope(self, value: Tensor, noise: Tensor) -> Tensor:
-        """Return the derivative of the expected reward with respect to the noise-free value of the process."""
+        """Return the derivative of the expected reward by the noise-free value of the process, elementwise."""
         return self.slope_of_rewards(value[..., None] + noise.sqrt()[..., None] * NODES.to(value)) @ WEIGHTS.to(value)
 
     def record(self) -> dict[str, Any]:
@@ -158,7 +161,7 @@ class LowTail(OutputMap):
 
 @dataclass(frozen=True)
 class Limits(OutputMap):
-    """A map that clamps the expected reward to known bounds, one of which may be infinite."""
+    """An output map that clamps the expected reward to known bounds, one of which may be infinite."""
 
     low: float  # least expected reward, standardized; may be -inf
     high: float  # largest expected reward, standardized; may be inf
@@ -170,20 +173,17 @@ class Limits(OutputMap):
         return inner.clamp(self.low, self.high)
 
     def expected_slope(self, value: Tensor, noise: Tensor) -> Tensor:
-        """Return the derivative of the expected reward with respect to the value; zero beyond the bounds.
-
-        The value is the noise-free value of the process.
-        """
+        """Return the derivative of the expected reward by the noise-free value of the process; 0 beyond the bounds."""
         inner = value if self.tail is None else self.tail.expected(value, noise)
         slope = torch.ones_like(inner) if self.tail is None else self.tail.expected_slope(value, noise)
         return torch.where((inner > self.low) & (inner < self.high), slope, 0.0)
 
     def values(self, rewards: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Return the values of the map without bounds, because single rewards may exceed the bounds by noise."""
+        """Map rewards (n,) and noise variances (n,) without the bounds, which single rewards may exceed by noise."""
         return (rewards, noise) if self.tail is None else self.tail.values(rewards, noise)
 
     def rewards(self, values: Tensor) -> Tensor:
-        """Return the rewards that the map without bounds assigns to these values of the process."""
+        """Return the rewards that are mapped to these values of the process, without bounds."""
         return values if self.tail is None else self.tail.rewards(values)
 
     def record(self) -> dict[str, Any]:

@@ -16,7 +16,7 @@ MOST_COMBINATIONS = 400  # largest number of combinations of state categories fo
 
 
 def page_record(posterior: Conditioned, space: Space) -> dict[str, Any] | None:
-    """Return the posterior as plain values and tensors for the report's page; None if the page cannot compute it."""
+    """Return what the report's web page needs to compute a posterior's predictions; None if it cannot compute them."""
     kernel, warp = posterior.kernel, posterior.kernel.actions.warp
     built_in = kernel.states.profile.built_in and kernel.states.profile == kernel.actions.profile
     tables = state_tables(kernel.without_main_effects(), space) if built_in else None
@@ -40,7 +40,7 @@ def page_record(posterior: Conditioned, space: Space) -> dict[str, Any] | None:
 
 
 def output_record(output: OutputMap, noise: float | HeteroscedasticNoise) -> dict[str, Any]:
-    """Return the record of an output map with the quadrature nodes and weights, and the noise of new rewards."""
+    """Return what the report's web page needs to compute expected rewards under an output map, by quadrature."""
     return {
         **output.record(),
         "nodes": NODES.tolist(),
@@ -50,9 +50,10 @@ def output_record(output: OutputMap, noise: float | HeteroscedasticNoise) -> dic
 
 
 def heteroscedastic_noise(noise: HeteroscedasticNoise) -> dict[str, Any]:
-    """Return the log-variance of heteroscedastic noise as plain values: a level, and a term for each column.
+    """Return heteroscedastic noise as plain values for the report's web page.
 
-    The term of a numeric column is a slope times the unit-cube value. A categorical column has a term for each choice.
+    The log-variance is a level plus a term for each column: a slope times the unit-cube value for a number, and one
+    value for each choice of a category.
     """
     slopes, terms = noise.slopes.tolist(), []
     for count in noise.columns.categories:
@@ -63,10 +64,10 @@ def heteroscedastic_noise(noise: HeteroscedasticNoise) -> dict[str, Any]:
 
 
 def state_tables(kernel: Kernel, space: Space) -> dict[str, Any] | None:
-    """Return tables of A and B (see `Kernel`) between all combinations of choices in the kernel's `page_columns`.
+    """Return tables of A and B of a kernel A κ + B between all combinations of choices of state categories.
 
-    The other state columns are equal in both states. None if there are too many combinations, or if `page_columns` is
-    None.
+    The categories are those in the kernel's `page_columns`; other state columns are equal in both states. None if there
+    are too many combinations, or if `page_columns` is None.
     """
     columns = kernel.page_columns()
     counts = [] if columns is None else [space.state_categories[column] for column in columns]

@@ -29,7 +29,7 @@ CHUNK = 1024  # number of points that are evaluated at once
 
 @dataclass(frozen=True)
 class DrawnPaths:
-    """c functions of the point that are drawn from one posterior."""
+    """c sample paths: functions of the point that are drawn from one posterior."""
 
     posterior: Conditioned
     prior: PriorDraws
@@ -60,7 +60,7 @@ class DrawnPaths:
 
 
 def draw_paths(posterior: Conditioned, n: int, generator: torch.Generator, features: int) -> DrawnPaths:
-    """Draw n functions from a posterior; `features` is the argument of `Kernel.draw_prior`."""
+    """Draw n functions from a posterior; `features` is the number of random features that approximate the prior."""
     prior = posterior.kernel.draw_prior(n, features, generator)
     errors = random_normals(generator, posterior.n_observations, n).to(posterior.weights)
     noisy = prior.values(posterior.observed) + posterior.observed_noise.sqrt()[:, None] * errors

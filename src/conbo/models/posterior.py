@@ -16,10 +16,11 @@ draws of paths          entropy search, posterior sampling, plots of the policy'
 plain records           saved policies, the page of a report
 ======================  ===========================================================================================
 
-Rewards are standardized as for the fit. Points (n, d) are in the unit cube; their first d_s columns are the state, the
-last d_x the action.  A candidate is a point that may be evaluated next.  Its reward would be z standard deviations from
-its predicted mean, z ~ N(0, 1), and would move the posterior mean at another point along a look-ahead line mean + slope
-z.  The gain of a state is the expected rise of its highest posterior mean (its knowledge gradient).
+Rewards are standardized as for the fit.  Points (n, d) are in the unit cube; their first d_s columns are the state, the
+last d_x the action.  A candidate is a point that may be evaluated next.  If its reward turns out to be z standard
+deviations above its prediction, where z ~ N(0, 1), the posterior mean at another point becomes mean + slope z, a
+look-ahead line.  The gain of a state is the expected rise of its highest posterior mean, which is the knowledge
+gradient in this state.
 """
 
 from collections.abc import Callable, Sequence
@@ -57,14 +58,17 @@ class BestActions:
 
     @classmethod
     def of_climbs(cls, ends: Tensor, mean: Tensor) -> "BestActions":
-        """Choose the best of the ends (m, k, d_x) of k local searches in each of m states, by their means (m, k)."""
+        """Return the best actions of m states, given where k local searches per state ended.
+
+        `ends` (m, k, d_x) are these actions, and `mean` (m, k) their posterior means.
+        """
         best = mean.argmax(-1, keepdim=True)
         chosen = ends.gather(1, best[..., None].expand(-1, -1, ends.shape[-1]))[:, 0]
         return cls(chosen, mean.gather(1, best)[:, 0], ends)
 
     @classmethod
     def joined(cls, parts: "Sequence[BestActions]") -> "BestActions":
-        """Concatenate the best actions of several sets of states."""
+        """Concatenate the results for several sets of states."""
         return cls(*(torch.cat([getattr(part, f.name) for part in parts]) for f in fields(cls)))
 
     def select(self, rows: Tensor) -> "BestActions":
@@ -76,9 +80,9 @@ class BestActions:
 class GainRule:
     """How the knowledge gradient in a state is estimated from lines mean + slope z.
 
-    A line is the posterior mean of an action after a reward that is z standard deviations above its prediction. If
-    `nodes` is None, there is one line for every action of the pool. Otherwise there is one line for every node z: that
-    of the action with the highest mean at this z.
+    A line is the posterior mean of an action after one more reward, if this reward is z standard deviations above its
+    prediction. If `nodes` is None, there is one line for every action of a fixed pool. Otherwise `nodes` holds a few
+    values of z, and there is one line for each: that of the action with the highest mean at this z.
     """
 
     nodes: Tensor | None  # (q,), values of z
@@ -87,21 +91,21 @@ class GainRule:
 
 
 class StateGains(Protocol):
-    """The values of k candidates in m states each, with their gradients with respect to the candidates."""
+    """The values of k candidates in m states each, such as knowledge gradients, with gradients by the candidates."""
 
     @property
     def values(self) -> Tensor:
-        """Values (k, m) of k candidates in m states each."""
+        """Values (k, m) of k candidates (points that may be evaluated next) in m states each."""
 
     def gradient(self, weights: Tensor) -> Tensor:
         """Return the gradient (k, d) of Σ_i weights[:, i] values[:, i] with respect to the candidates."""
 
 
 class StateValue(Protocol):
-    """The value of one new observation in each of many states, for example its knowledge gradient."""
+    """An acquisition function by state: what one more reward is worth in each state, such as its knowledge gradient."""
 
     def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
-        """Return a function that roughly estimates the values (r, m) of candidates (r, d) in states (m, d_s)."""
+        """Return a fast function that estimates the values (r, m) of candidates (r, d) in states (m, d_s) roughly."""
 
     def at(self, states: Tensor) -> Callable[[Tensor, Tensor], StateGains]:
         """Return a function that computes the values of candidates (k, d) in m states each, with gradients.
@@ -113,14 +117,14 @@ class StateValue(Protocol):
 
 @runtime_checkable
 class KnowsSeeds(Protocol):
-    """A `StateValue` that depends on the simulator seed of the new observation."""
+    """A `StateValue` that depends on the random seed with which the simulator makes the new reward."""
 
     @property
     def seen_seeds(self) -> tuple[int, ...]:
         """The observed simulator seeds; empty if the value does not depend on seeds."""
 
     def for_seeds(self, seeds: Tensor) -> StateValue:
-        """Return the value of new observations with these seeds: (1,) for all candidates, or (c,), one for each."""
+        """Return the value of new rewards with these seeds: (1,) for all candidates, or (c,), one for each."""
 
 
 @runtime_checkable
@@ -129,16 +133,20 @@ class AveragesValues(Protocol):
 
     @property
     def values(self) -> tuple[StateValue, ...]:
-        """The values of the single models."""
+        """The `StateValue` of each model."""
 
     @property
     def weights(self) -> Tensor:
-        """Weights (models,) of the values in the sum."""
+        """Weights (models,) of the models in the sum."""
 
 
 @dataclass(frozen=True)
 class LineGains:
-    """Knowledge gradients of k candidates in m states each, estimated from q lines mean + slope z per state."""
+    """Knowledge gradients of k candidates in m states each, estimated from q lines mean + slope z per state.
+
+    A line is the posterior mean of one action if the reward at the candidate is z standard deviations above its
+    prediction.
+    """
 
     values: Tensor  # (k, m)
     derivative: Tensor  # (k, m, q), of the gains with respect to the slopes of the lines
@@ -147,28 +155,31 @@ class LineGains:
     def gradient(self, weights: Tensor) -> Tensor:
         """Return the gradient (k, d) of Σ_i weights[:, i] values[:, i] with respect to the candidates.
 
-        The actions at which the lines are taken are held fixed, which is right by the envelope theorem.
+        Each line belongs to an action. These actions are held fixed, which is right by the envelope theorem.
         """
         return self.lines.gradient(self.derivative * weights[..., None])
 
 
 class LookAheadLines(Protocol):
-    """The posterior means at q actions of m states after one more reward at each of k candidates: mean + slope z."""
+    """The posterior means at q actions of m states after one more reward at each of k candidates: mean + slope z.
+
+    The new reward is z standard deviations above its prediction.
+    """
 
     @property
     def mean(self) -> Tensor:
-        """Intercepts (k, m, q) of the lines mean + slope z."""
+        """Intercepts (k, m, q) of the lines mean + slope z: k candidates, m states, q actions."""
 
     @property
     def slope(self) -> Tensor:
-        """Slopes (k, m, q) of the lines mean + slope z."""
+        """Slopes (k, m, q) of the lines mean + slope z: k candidates, m states, q actions."""
 
     def gradient(self, pull: Tensor) -> Tensor:
-        """Gradient (k, d) of Σ pull · slope, for weights `pull` (k, m, q), with respect to the candidates."""
+        """Return the gradient (k, d) of Σ pull · slope by the k candidates, for any weights `pull` (k, m, q)."""
 
 
 class BestSearch(Protocol):
-    """A search for the best actions of states, which starts from a pool of actions."""
+    """A search for the actions with the highest posterior mean in given states, which starts from a pool of actions."""
 
     @property
     def actions(self) -> Tensor:
@@ -182,14 +193,14 @@ class BestSearch(Protocol):
 
 
 class ActionSearch(BestSearch, Protocol):
-    """A search for the best actions of states that also computes knowledge gradients in states."""
+    """A search for the best actions of given states that can also compute knowledge gradients."""
 
     def gains(self, rule: GainRule) -> StateValue:
-        """Return the knowledge gradients in states, estimated by `rule`; searches over actions start from the pool."""
+        """Return knowledge gradients as a function of candidates and states, estimated by `rule`."""
 
 
 class Paths(Protocol):
-    """Functions of the point that are drawn from one posterior."""
+    """Sample paths: functions of the point that are drawn from a posterior."""
 
     @property
     def n(self) -> int:
@@ -219,7 +230,10 @@ class Predicts(Protocol):
         """Posterior covariance (p, q) of the noise-free rewards at points a (p, d) and b (q, d)."""
 
     def prior_variance(self, states: Tensor) -> Tensor:
-        """Return the prior variance (c,) of the noise-free reward in states (c, d_s), a scale for rounding errors."""
+        """Return the prior variance (c,) of the noise-free reward in states (c, d_s).
+
+        Callers use it as a scale for rounding errors.
+        """
 
     def joint(self, points: Tensor) -> tuple[Tensor, Tensor]:
         """Posterior mean (c, p) and covariance (c, p, p) of each of c sets of points (c, p, d)."""
@@ -277,10 +291,13 @@ class LooksAhead(Protocol):
         """Whether thousands of look-ahead slopes take only milliseconds; if not, callers ask for fewer."""
 
     def even_actions(self, actions: Tensor) -> Tensor:
-        """Move every second one of actions (p, d_x), so that the moved ones are evenly spread after input warping."""
+        """Return a pool of evenly spread actions (p, d_x), with every second one moved to suit the input warping.
+
+        The moved actions are evenly spread after warping. Without input warping, nothing moves.
+        """
 
     def action_search(self, space: Space, actions: Tensor) -> ActionSearch:
-        """Return a search for the best actions of states, which starts from a pool of actions (p, d_x)."""
+        """Return a search for the best actions of given states, which starts from a pool of actions (p, d_x)."""
 
     def look_ahead_lines(self, candidates: Tensor, states: Tensor, actions: Tensor) -> LookAheadLines:
         """Return the look-ahead lines of actions (k, m, q, d_x) in states (k, m, d_s), for candidates (k, d).
@@ -298,7 +315,7 @@ class LooksAhead(Protocol):
     def draw_paths(self, n: int, generator: torch.Generator, features: int = 1024) -> Paths | None:
         """Draw n functions from the posterior; None if this is impossible.
 
-        `features` is the number of features with which a draw from the prior is approximated.
+        `features` is the number of random features that approximate the prior.
         """
 
 
@@ -334,7 +351,7 @@ class Averages(Protocol):
         """The posteriors that are averaged."""
 
     def most_probable(self, share: float) -> Posterior:
-        """Return the average of the most probable members: as few as have a total weight of at least `share`.
+        """Return the average of the fewest most probable members whose weights add up to at least `share`.
 
         If one member is enough, the result is this member.
         """
@@ -381,10 +398,10 @@ class FitsInSteps(Protocol):
     """A model that fits hyperparameters to the first rewards only, so that one fit serves many suggestions."""
 
     def fitted_rewards(self, n: int) -> int:
-        """Return how many of n rewards, the first ones, are used to fit hyperparameters and to standardize rewards."""
+        """Return m: the first m of n rewards are used to fit hyperparameters and to standardize rewards."""
 
     def begins_with(self, n: int) -> int:
-        """Return m such that a fit to n rewards starts from the fit to the first m; m = n means from scratch."""
+        """Return m: a fit to n rewards starts from the fit to the first m of them, or from scratch if m = n."""
 
     def fit_and_average(
         self,

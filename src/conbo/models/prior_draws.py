@@ -31,28 +31,28 @@ JITTER = 1e-8  # multiple of the mean variance that is added to the diagonal, be
 
 
 class Covariance(Protocol):
-    """The methods of a kernel that `NystromFeatures` needs; points are given as scaled features."""
+    """The methods of a kernel that `NystromFeatures` needs; points are scaled inputs (divided by lengthscales)."""
 
     def covariance(self, a: Features, b: Features) -> Tensor:
         """Return the covariances k (..., p, q) between p points a and q points b."""
 
     def weighted_gradient(self, here: Features, there: Features, weights: Tensor) -> Features:
-        """Return gradients of Σ_m weights[..., p, m] k(point p, there m) with respect to the features of points p."""
+        """Return the gradients of Σ_j weights[..., i, j] k(here_i, there_j) with respect to the points here_i."""
 
 
 class PriorDraws(Protocol):
-    """c functions that are drawn from a prior of mean zero."""
+    """c sample paths: functions that are drawn from a prior of mean zero."""
 
     def values(self, here: Features) -> Tensor:
-        """Return the values (p, c) of all c functions at p points, given as scaled features."""
+        """Return the values (p, c) of all c functions at p points, which are given as scaled inputs."""
 
     def along(self, here: Features, draws: Tensor) -> tuple[Tensor, Features]:
-        """Return values (p,) and gradients by scaled features at p points; point i uses function number `draws[i]`."""
+        """Return values (p,) and gradients by scaled inputs at p points; point i uses the function `draws[i]`."""
 
 
 @dataclass(frozen=True)
 class FourierTerms:
-    """The j random Fourier features amplitude(s) · cos(ω_xᵀ x + phase(s)) of a kernel; s and x are scaled features."""
+    """The j random Fourier features amplitude(s) · cos(ω_xᵀ x + phase(s)) of a kernel; s and x are scaled inputs."""
 
     amplitude: Callable[[Tensor], Tensor]  # scaled state features (..., f) → (..., j)
     frequencies: Tensor  # (action features, j), ω_x
@@ -60,29 +60,29 @@ class FourierTerms:
     state_frequencies: Tensor  # (state features, j): gradient of the phase; zero for coded categories
 
     def angles(self, states: Tensor, actions: Tensor) -> Tensor:
-        """Return the arguments (..., j) of the cosines at points with these scaled features."""
+        """Return the arguments (..., j) of the cosines at states and actions that are given as scaled inputs."""
         return actions @ self.frequencies + self.phase(states)
 
 
 @dataclass(frozen=True)
 class FourierFeatures:
-    """c functions drawn from a prior, each a sum of j random cosines."""
+    """c functions drawn from a prior, each a weighted sum of j cosines with random frequencies and phases."""
 
     terms: FourierTerms
     weights: Tensor  # (j, c)
 
     @classmethod
     def drawn(cls, terms: FourierTerms, n: int, generator: torch.Generator) -> "FourierFeatures":
-        """Draw n functions, with random weights of the given terms."""
+        """Draw n functions, which are sums of the given cosines with random weights."""
         weights = random_normals(generator, terms.frequencies.shape[1], n).to(terms.frequencies)
         return cls(terms, weights)
 
     def values(self, here: Features) -> Tensor:
-        """Return the values (p, c) of all c functions at p points, given as scaled features."""
+        """Return the values (p, c) of all c functions at p points, which are given as scaled inputs."""
         return (self.terms.amplitude(here[0]) * torch.cos(self.terms.angles(*here))) @ self.weights
 
     def along(self, here: Features, draws: Tensor) -> tuple[Tensor, Features]:
-        """Return values (p,) and gradients by scaled features at p points; point i uses function number `draws[i]`."""
+        """Return values (p,) and gradients by scaled inputs at p points; point i uses the function `draws[i]`."""
         terms, angles = self.terms, self.terms.angles(*here)
         weighted = self.weights[:, draws].mT * terms.amplitude(here[0])
         falling = -weighted * torch.sin(angles)
@@ -95,15 +95,15 @@ class NystromFeatures:
     """c functions drawn from a prior, each a weighted sum of the covariances with m points."""
 
     kernel: Covariance
-    points: Features  # scaled features of the m points
+    points: Features  # scaled inputs of the m points
     weights: Tensor  # (m, c), L⁻ᵀ w
 
     def values(self, here: Features) -> Tensor:
-        """Return the values (p, c) of all c functions at p points, given as scaled features."""
+        """Return the values (p, c) of all c functions at p points, which are given as scaled inputs."""
         return self.kernel.covariance(here, self.points) @ self.weights
 
     def along(self, here: Features, draws: Tensor) -> tuple[Tensor, Features]:
-        """Return values (p,) and gradients by scaled features at p points; point i uses function number `draws[i]`."""
+        """Return values (p,) and gradients by scaled inputs at p points; point i uses the function `draws[i]`."""
         weights = self.weights[:, draws].mT  # (p, m)
         value = (self.kernel.covariance(here, self.points) * weights).sum(-1)
         return value, self.kernel.weighted_gradient(here, self.points, weights)
@@ -112,7 +112,7 @@ class NystromFeatures:
 def nystrom_draws(kernel: Covariance, points: Features, n: int, generator: torch.Generator) -> NystromFeatures:
     """Draw n functions from the prior by the Nyström method.
 
-    Their distribution is exact at `points` (scaled features) and approximate elsewhere.
+    Their distribution is exact at `points` (scaled inputs) and approximate elsewhere.
     """
     covariance = kernel.covariance(points, points)
     jitter = JITTER * covariance.diagonal().mean() * torch.eye(len(covariance)).to(covariance)

@@ -1,7 +1,8 @@
 """Stationary correlations (profiles) as functions of a distance, with their derivatives and spectral densities.
 
-A profile is a function φ of a Euclidean distance r between scaled features.  Gradients and Hessians need three numbers:
-φ itself, ψ = -φ'/r and χ = -ψ'/r.  The gradient is -ψ (a-b), the Hessian -ψ I + χ (a-b)(a-b)ᵀ.
+A profile is a function φ of the Euclidean distance r between scaled inputs a and b, which are inputs divided by their
+lengthscales and multiplied by the profile's `unit`.  The gradient of φ with respect to a is -ψ (a-b), and its Hessian
+is -ψ I + χ (a-b)(a-b)ᵀ, with ψ = -φ'/r and χ = -ψ'/r.
 
 The same formulas are in `loops/profiles.py` for the compiled loops and in `reports/profiles.js` for the report's page;
 tests compare the three.
@@ -23,10 +24,10 @@ Spectrum: TypeAlias = Callable[[int, int, torch.Generator], Tensor]  # number of
 
 @dataclass(frozen=True)
 class Profile:
-    """A stationary correlation φ(r): a function of the distance r between scaled features.
+    """A stationary correlation φ(r), such as a Matérn one, as a function of the distance r between scaled inputs.
 
-    Its derivatives follow from ψ = -φ'/r and χ = -ψ'/r. The gradient by a of φ(‖a - b‖) is -ψ (a-b), and the Hessian is
-    -ψ I + χ (a-b)(a-b)ᵀ.
+    Scaled inputs are inputs divided by their lengthscales and multiplied by `unit`. The gradient of φ(‖a - b‖) with
+    respect to a is -ψ (a-b), and the Hessian is -ψ I + χ (a-b)(a-b)ᵀ, with ψ = -φ'/r and χ = -ψ'/r.
 
     Parameters
     ----------
@@ -35,11 +36,11 @@ class Profile:
     tables
         A function from squared distances r² to φ, ψ and χ, elementwise.
     unit
-        The distance r between scaled features that are one lengthscale apart.
+        The distance r between inputs that are one lengthscale apart.
     spectrum
-        Draws frequencies from the spectral density: ``spectrum(features, n, generator)`` returns a tensor (features, n)
-        for scaled features. With it, whole functions are drawn by random Fourier features; without it, by the Nyström
-        method.
+        Draws n frequencies from the spectral density: ``spectrum(features, n, generator)`` returns a tensor
+        (features, n), where `features` is the number of input dimensions. With it, sample paths are drawn by random
+        Fourier features; without it, by the Nyström method.
 
     Raises
     ------
@@ -76,7 +77,7 @@ class Profile:
         Parameters
         ----------
         squared_distance
-            Squared distances r² between scaled features. Their memory may be overwritten.
+            Squared distances r² between scaled inputs. Their memory may be overwritten.
 
         Returns
         -------
@@ -94,16 +95,16 @@ class Profile:
         Parameters
         ----------
         features
-            Number of scaled features.
+            Number of input dimensions.
         n
-            Number of draws.
+            Number of frequencies.
         generator
             Source of all randomness.
 
         Returns
         -------
         Tensor
-            The draws (features, n).
+            The frequencies (features, n).
 
         Raises
         ------
@@ -125,14 +126,12 @@ class _Correlation(torch.autograd.Function):
 
     @staticmethod
     def forward(context: Any, squared_distance: Tensor, tables: Tables) -> Tensor:
-        """Return φ, and save ψ for the backward pass."""
         value, psi, _ = tables(squared_distance)
         context.save_for_backward(psi)
         return value
 
     @staticmethod
     def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        """Return the gradient with respect to r², and None for `tables`."""
         (psi,) = context.saved_tensors
         return -0.5 * psi * gradients[0], None
 
@@ -149,20 +148,20 @@ def matern52(squared_distance: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _matern52_in_place(squared_distance: Tensor) -> Tensor:
-    """Return φ of `matern52` alone, written into the memory of its argument, because most calls need only φ."""
+    """Return the Matérn-5/2 correlation at r² without its derivatives, written into the memory of its argument."""
     r = squared_distance.sqrt()
     polynomial = squared_distance.div_(3).add_(r).add_(1)
     return r.neg_().exp_().mul_(polynomial)
 
 
 def matern52_spectrum(features: int, n: int, generator: torch.Generator) -> Tensor:
-    """Draw frequencies (features, n): multivariate Student's t with five degrees of freedom, divided by √5."""
+    """Draw n frequencies (features, n) of the Matérn-5/2 kernel: Student's t with five degrees of freedom, over √5."""
     normal = _normal(generator, features, n)
     return normal / _normal(generator, 5, n).square().sum(0).sqrt()
 
 
 def squared_exponential(squared_distance: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the squared-exponential correlation φ at r², with ψ = -φ'/r and χ = -ψ'/r, which are equal to φ.
+    """Return the squared-exponential correlation φ at r², with ψ = -φ'/r and χ = -ψ'/r; all three are equal.
 
     r is the distance divided by the lengthscale.
     """
@@ -171,12 +170,11 @@ def squared_exponential(squared_distance: Tensor) -> tuple[Tensor, Tensor, Tenso
 
 
 def squared_exponential_spectrum(features: int, n: int, generator: torch.Generator) -> Tensor:
-    """Draw frequencies (features, n), which are standard normal."""
+    """Draw n frequencies (features, n) of the squared-exponential kernel, which are standard normal."""
     return _normal(generator, features, n)
 
 
 def _normal(generator: torch.Generator, *shape: int) -> Tensor:
-    """Draw standard normal numbers of the given shape."""
     return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
 

@@ -26,15 +26,15 @@ SHORT_BLOCK = 32  # rows of a block beyond the first m: one more reward recomput
 
 
 def fitted_rewards(n: int) -> int:
-    """Return m: of n rewards, a fit may use only the first m."""
+    """Return m: hyperparameters are fitted to the first m of n rewards."""
     step = _steps_until(n)
     return n if step is None else step
 
 
 def begins_with(n: int) -> int:
-    """Return the largest number of rewards, at most n, at which all models are tried.
+    """Return the largest m ≤ n such that a fit to m rewards tries all models.
 
-    Only models that were probable there are fitted to n rewards, unless the result is n itself.
+    If m < n, a fit to n rewards tries only the models that were probable in the fit to the first m.
     """
     if n <= FIRST_LOOK or n >= EVERY_REWARD:
         return n
@@ -45,7 +45,7 @@ def begins_with(n: int) -> int:
 
 
 def block_ends(n: int) -> list[int]:
-    """Return the row numbers at which the blocks of a Cholesky factor with n rows end.
+    """Return the row numbers at which the blocks end in which a Cholesky factor with n rows is built.
 
     One more row changes only the last block, as long as fitted_rewards(n) stays the same.
     """
@@ -54,7 +54,7 @@ def block_ends(n: int) -> list[int]:
 
 
 def shared_rows(a: int, b: int) -> int:
-    """Return the number of rows in the initial blocks that a factor of a rows and a factor of b rows have in common."""
+    """Return the number of rows in the leading blocks that Cholesky factors of a and of b rows have in common."""
     same = 0
     for first, second in zip(block_ends(a), block_ends(b), strict=False):
         if first != second:
@@ -64,7 +64,7 @@ def shared_rows(a: int, b: int) -> int:
 
 
 def _steps_until(n: int) -> int | None:
-    """Return the largest step m of the schedule that has been taken with n rewards; None before the first step."""
+    """Return the largest m of the schedule that is used for n rewards; None before the first."""
     last, step = None, EVERY_REWARD
     while step + step // LATE_SHARE <= n:
         last, step = step, step + step // STEP_SHARE

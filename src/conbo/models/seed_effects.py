@@ -55,27 +55,27 @@ class SeedEffect:
         return self.constant + (0.0 if self.function is None else self.function.outputscale)
 
     def scaled(self, points: Tensor) -> Features:
-        """Return points (n, d) as scaled features of the kernel `function`; without a function they have width zero."""
+        """Return points (n, d) as scaled inputs of the kernel `function`, of width zero if there is no function."""
         if self.function is None:
             return points[..., :0], points[..., :0]
         return self.function.scaled(points)
 
     def covariance(self, a: Features, b: Features) -> Tensor:
-        """Covariance (p, q) of the effects of one and the same seed at points a and b, given as scaled features."""
+        """Return the covariances (p, q) of one seed's effects at points a and b, which are given as scaled inputs."""
         if self.function is None:
             return a[0].new_full((len(a[0]), len(b[0])), self.constant)
         return self.constant + self.function.covariance(a, b)
 
     def shared(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return the correlations τ (p, q) of the effects of seeds a (p,) and b (q,): 1 if equal, otherwise `between`.
+        """Return the correlations (p, q) of the effects of seeds a (p,) and b (q,): 1 if equal, otherwise `between`.
 
-        A new seed equals no other one.
+        NEW_SEED equals no seed, not even itself.
         """
         same = (a[:, None] == b) & (b != NEW_SEED)
         return torch.where(same, 1.0, self.between).to(torch.float64)
 
     def page_record(self) -> dict[str, Any]:
-        """Return the effect as plain values, for the report's page."""
+        """Return the covariance of the effects as plain values, for the report's web page."""
         function = None
         if self.function is not None:
             states, actions = self.function.states, self.function.actions
@@ -88,29 +88,29 @@ class SeedEffect:
         return {"constant": self.constant, "between": self.between, "function": function}
 
     def record(self) -> dict[str, Any]:
-        """Return the effect as plain values, for a saved policy."""
+        """Return the covariance of the effects as plain values, for a saved policy."""
         function = None if self.function is None else self.function.record()
         return {"constant": self.constant, "function": function, "between": self.between}
 
 
 @dataclass(frozen=True)
 class SeededLookAhead(LookAhead):
-    """How one more reward with a given seed, at each of c candidates, would change every posterior mean."""
+    """A `LookAhead` for new rewards with given simulator seeds, whose effects are correlated with observed ones."""
 
-    effect_features: Features  # the c candidates as scaled features of the effect's function
+    effect_features: Features  # the c candidates as scaled inputs of the effect's function
 
 
 @dataclass(frozen=True)
 class SeededPosterior(ExactPosterior):
-    """The posterior of the reward without effects of seeds, f, given rewards with known simulator seeds.
+    """The posterior of the reward without the effects of simulator seeds, given rewards with known seeds.
 
-    The look-ahead depends on the seed of the new reward.
+    How one more reward would change the posterior depends on the seed of this reward.
     """
 
     effect: SeedEffect
     within: float  # variance of the noise among rewards of one seed; `noise` is the variance for new seeds
     seeds: Tensor  # (n,), whole numbers
-    effect_features: Features  # the n observed points as scaled features of the effect's function
+    effect_features: Features  # the n observed points as scaled inputs of the effect's function
     next_seeds: Tensor  # seeds of new rewards: (1,) for all candidates, or (c,), one for each
 
     def __str__(self) -> str:
@@ -126,11 +126,11 @@ class SeededPosterior(ExactPosterior):
         return tuple(seeds[counts.argsort(descending=True, stable=True)].tolist())
 
     def for_seeds(self, seeds: Tensor) -> Self:
-        """Return the same posterior with a look-ahead for rewards with these seeds: (1,) for all candidates or (c,)."""
+        """Return the posterior with a look-ahead for new rewards with these seeds: (1,) for all candidates, or (c,)."""
         return replace(self, next_seeds=seeds.to(self.seeds))
 
     def of_rows(self, rows: Tensor) -> Self:
-        """Return the posterior for candidates `rows` alone: if each candidate has its own seed, select their seeds."""
+        """Return the posterior with the seeds of the candidates `rows` alone, if each candidate has its own seed."""
         return self if len(self.next_seeds) == 1 else replace(self, next_seeds=self.next_seeds[rows])
 
     def imagined(self, points: Tensor, seeds: Tensor) -> Self:
@@ -161,11 +161,11 @@ class SeededPosterior(ExactPosterior):
 
     @cached_property
     def _shared(self) -> Tensor:
-        """The correlation τ of the effects of the new rewards' seeds and of the observed seeds: (1, n) or (c, n)."""
+        """The correlations of the effects of new rewards' seeds with those of observed seeds: (1, n) or (c, n)."""
         return self.effect.shared(self.next_seeds, self.seeds)
 
     def look_ahead(self, candidates: Tensor) -> LookAhead:
-        """Prepare the look-ahead for one more reward at each candidate (c, d), with the seed from `next_seeds`."""
+        """Prepare predictions of how one more reward at each candidate (c, d), with its seed, changes the posterior."""
         if not bool(self._shared.any()):
             return super().look_ahead(candidates)  # the effects of new seeds are only noise
         here, features = self.kernel.scaled(candidates), self.effect.scaled(candidates)
@@ -178,7 +178,7 @@ class SeededPosterior(ExactPosterior):
         return SeededLookAhead(here[0], here[1], weights, sd, self.noise_gradient(candidates), features)
 
     def reward_gradient(self, ahead: LookAhead, weights: Tensor) -> Tensor:
-        """Gradients (c, d) of Σ_i weights[:, i] cov(new reward, observed reward i) with respect to the candidates."""
+        """Return gradients (c, d) by the candidates of Σ_i weights[:, i] cov(new reward, observed reward i)."""
         gradient = super().reward_gradient(ahead, weights)
         if self.effect.function is None or not isinstance(ahead, SeededLookAhead):
             return gradient
@@ -186,9 +186,9 @@ class SeededPosterior(ExactPosterior):
         return gradient + self.effect.function.gradient(ahead.effect_features, self.effect_features, of_effect)
 
     def draw_paths(self, n: int, generator: torch.Generator, features: int = 1024) -> DrawnPaths:
-        """Draw n functions f from the posterior of the reward without effects of seeds.
+        """Draw n functions from the posterior of the reward without effects of seeds.
 
-        `features` is the number of features with which a draw from the prior is approximated.
+        `features` is the number of random features that approximate the prior.
         """
         prior = self.kernel.draw_prior(n, features, generator)
         effects = self.effect.shared(self.seeds, self.seeds)
@@ -199,11 +199,11 @@ class SeededPosterior(ExactPosterior):
         return DrawnPaths(self, prior, self.weights[:, None] - self.solve(noisy))
 
     def record(self) -> dict[str, Any]:
-        """Return kernel, prior mean, noise variance among rewards of one seed, and effect of seeds as plain values."""
+        """Return kernel, prior mean, noise variance and effect of seeds as plain values, for a saved policy."""
         return {**super().record(), "noise": self.within, "seed_effect": self.effect.record()}
 
     def page_record(self, space: Space) -> dict[str, Any] | None:
-        """Return the values from which the report's page computes the posterior; None if it cannot compute it.
+        """Return the values from which the report's web page computes the posterior; None if it cannot compute it.
 
         The effect of seeds is in the entry `seedEffect`.
         """
@@ -220,7 +220,7 @@ class SeededPosterior(ExactPosterior):
     ) -> "SeededPosterior":
         """Return the posterior with the same hyperparameters, given other observations.
 
-        Without `seeds` (n,), every observation counts as one with its own seed.
+        Without `seeds` (n,), every observation is assumed to have its own seed.
         """
         own = torch.arange(len(points), device=points.device) if seeds is None else seeds
         known = self.within if noise is None else noise
@@ -237,7 +237,7 @@ def condition_with_seeds(
     seeds: Tensor,
     within: float | None = None,
 ) -> SeededPosterior:
-    """Condition a prior on points (n, d) and rewards (n,) with seeds (n,).
+    """Condition a prior on rewards (n,) at points (n, d) that were simulated with seeds (n,).
 
     `noise` is the noise variance among rewards of one seed, or one variance (n,) for each reward. `within` is the noise
     variance for further rewards of a known seed; by default it is `noise`, or its mean.

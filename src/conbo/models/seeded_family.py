@@ -20,8 +20,8 @@ FUNCTION_SHARE = 0.25  # share of an effect's variance that its function gets at
 class SeededFamily(ExtendedFamily):
     """A family of kernels plus effects of simulator seeds: for every seed a constant, a function of the point, or both.
 
-    The function's lengthscales come after the lengthscales of the family without seeds. The variances of constant and
-    function come after its variances. `kernel` returns the kernel without the effects.
+    The function's lengthscales come after the lengthscales of the family without seeds, and the variances of constant
+    and function after its variances. `kernel` returns the kernel without the effects.
     """
 
     profile: Profile
@@ -49,16 +49,17 @@ class SeededFamily(ExtendedFamily):
         return self.family.kernel(self._split(parameters)[0])
 
     def effect(self, parameters: Tensor) -> SeedEffect:
-        """Return the covariance of the effects of seeds with these parameters (p,)."""
+        """Return the covariance of the effects of simulator seeds, for parameters (p,)."""
         _, lengthscales, variances = self._split(parameters)
         constant = float(variances[0].exp()) if self.constant else 0.0
         function = self._functions.kernel(torch.cat([lengthscales, variances[-1:]])) if self.function else None
         return SeedEffect(constant, function, self.between)
 
     def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
-        """Covariances (r, n, n) of rewards at points (n, d + 1), effects of seeds included, and their pullback.
+        """Return covariances (r, n, n) of rewards at points (n, d + 1), effects of seeds included, and their pullback.
 
-        The last column of the points is the seed. The pullback is a vector-Jacobian product.
+        The last column of the points is the seed. The pullback converts a gradient by the covariances to the gradient
+        by the parameters (r, p), which is a vector-Jacobian product.
         """
         own, lengthscales, variances = self._split(parameters)
         plain, seeds = points[:, :-1], points[:, -1]
@@ -87,7 +88,7 @@ class SeededFamily(ExtendedFamily):
         return total, with_seeds
 
     def from_noise(self, parameters: Tensor, noise: float) -> Tensor:
-        """Return the start of a local search, given the mode (p,) of the family without seeds and its noise variance.
+        """Return parameters to start a fit from, given a mode (p,) of the family without seeds and its noise variance.
 
         The effects of seeds start with a total variance equal to that of the noise.
         """
@@ -99,16 +100,16 @@ class SeededFamily(ExtendedFamily):
         return self._joined(own, lengthscales, variances)[0]
 
     def with_effect_of(self, other: "SeededFamily", theirs: Tensor, parameters: Tensor) -> Tensor:
-        """Return the start of a local search, given the mode (p,) of the family without seeds.
+        """Return parameters to start a fit from: a mode (p,) of the family without seeds, plus effects of seeds.
 
-        The effects of seeds start as in the mode `theirs` (q,) of another family, `other`.
+        The effects start as in the mode `theirs` (q,) of another family, `other`.
         """
         _, lengthscales, variances = other._split(theirs[None])
         return self._joined(parameters[None], lengthscales, variances)[0]
 
     @property
     def _functions(self) -> ProductFamily:
-        """The kernel family of the function that each seed adds: a product of correlations over distances."""
+        """The kernel family of the function that each seed adds to the rewards."""
         return ProductFamily(Columns(self.states.categories), Columns(self.actions.categories), self.profile)
 
     @property
@@ -117,9 +118,10 @@ class SeededFamily(ExtendedFamily):
         return len(self.states.categories) + len(self.actions.categories) if self.function else 0
 
     def _split(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Split parameters into those of the family without seeds, the function's log-lengthscales, and log-variances.
+        """Split parameters into those of the family without seeds, log-lengthscales, and log-variances of the effects.
 
-        The log-variances are those of the constant and of the function, as far as the family has them.
+        The log-lengthscales are those of a seed's function. The log-variances are those of constant and function, if
+        the family has them.
         """
         n_l, n_e, n_v, n_m = self.family.n_lengthscales, self._n_effect, self.family.n_variances, self._n_parts
         lengthscales, effect, own, mine, rest = parameters.split(

@@ -59,7 +59,7 @@ def modes_with_seeds(families: Sequence[SeededFamily], modes: Sequence[Mode], po
 
 
 def cautious(modes: dict[Parts, Mode]) -> dict[Parts, Mode]:
-    """Drop the model in which seeds add only constants, unless it is clearly the most probable.
+    """Drop the model in which seeds add only constants, unless it is clearly more probable than that with functions.
 
     `modes` are those of one family of kernels, by what a seed adds to the rewards: a constant, a function of the point,
     or both. The model with both inherits the evidence of the dropped model, if that is higher.

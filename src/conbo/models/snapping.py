@@ -1,4 +1,4 @@
-"""Valid and feasible points near given ones, and violations of constraints, for tensors on any device."""
+"""Moves points to valid and feasible ones nearby, and measures violations of constraints, for tensors on any device."""
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ FAR_BELOW = 1e6  # infeasible actions are put this far below all others, in stan
 
 
 def snap(space: Space, points: Tensor) -> Tensor:
-    """Return the nearest valid points (..., d), with feasible actions if their states have any.
+    """Return valid points (..., d) near the given ones, with feasible actions if their states have any.
 
     In a valid point, integer parameters have whole values.
     """
@@ -19,7 +19,7 @@ def snap(space: Space, points: Tensor) -> Tensor:
 
 
 def snap_actions(space: Space, actions: Tensor, states: Tensor | None = None) -> Tensor:
-    """Return the nearest valid actions (..., d_x); given states (..., d_s), the nearest feasible ones in these.
+    """Return valid actions (..., d_x) near the given ones; given states (..., d_s), feasible ones if there are any.
 
     In a valid action, integer parameters have whole values.
     """
@@ -30,28 +30,28 @@ def snap_actions(space: Space, actions: Tensor, states: Tensor | None = None) ->
 
 
 def contains(space: Space, points: Tensor) -> Tensor:
-    """Return which points (..., d) are feasible."""
+    """Return which points (..., d) satisfy all constraints: (...)."""
     return torch.from_numpy(space.contains(points.cpu().numpy())).to(points.device)
 
 
 def spread(space: Space, points: Tensor) -> Tensor:
-    """Move the actions of points (n, d) into the feasible sets of their states, so that they stay evenly spread."""
+    """Replace infeasible actions of points (n, d) by feasible ones, which are roughly as evenly spread."""
     if space.feasible_set is None:
         return snap(space, points)
     return torch.from_numpy(space.feasible_set.spread(points.cpu().numpy())[0]).to(points)
 
 
 def action_limits(space: Space, states: Tensor) -> RowLimits | None:
-    """Return the linear constraints on actions in states (r, d_s), for r local searches; None if there are none."""
+    """Return the linear constraints for r local searches over actions in states (r, d_s); None if there are none."""
     if space.feasible_set is None or space.feasible_set.limits is None:
         return None
     return RowLimits(space.feasible_set.limits, states.cpu().numpy())
 
 
 def masked(space: Space, states: Tensor, actions: Tensor, scores: Tensor) -> Tensor:
-    """Return scores (..., m, p) of actions (p, d_x) in states (..., m, d_s), with infeasible actions below all others.
+    """Replace the scores (..., m, p) of actions (p, d_x) that are infeasible in states (..., m, d_s) by very low ones.
 
-    The less an infeasible action violates the constraints, the higher its score, because a projection moves it less.
+    The less an action violates the constraints, the higher its new score, because a projection moves it less.
     """
     violation = violations(space, states, actions)
     if violation is None:
@@ -62,9 +62,10 @@ def masked(space: Space, states: Tensor, actions: Tensor, scores: Tensor) -> Ten
 def without_infeasible(
     space: Space, states: Tensor, actions: Tensor, mean: Tensor, slope: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return the lines mean + slope z (..., m, p), with those of infeasible actions far below all others.
+    """Put the look-ahead lines mean + slope z (..., m, p) of infeasible actions far below all others.
 
-    The lines belong to actions (p, d_x) in states (..., m, d_s).
+    The lines belong to actions (p, d_x) in states (..., m, d_s), and z is the deviation of a new reward from its
+    prediction, in standard deviations.
     """
     violation = violations(space, states, actions)
     if violation is None:
@@ -79,10 +80,10 @@ def feasible_pairs(space: Space, states: Tensor, actions: Tensor) -> Tensor | No
 
 
 def violations(space: Space, states: Tensor, actions: Tensor) -> Tensor | None:
-    """Return by how much actions (p, d_x) violate the linear constraints in states (..., d_s): (..., p).
+    """Return the largest violation (..., p) of a linear constraint by actions (p, d_x) in states (..., d_s).
 
-    None if no action violates any. If the constraints do not depend on the state, the result has one row for all
-    states.
+    None if no action violates any constraint. If the constraints do not depend on the state, the result has one row for
+    all states.
     """
     if space.feasible_set is None or space.feasible_set.limits is None:
         return None

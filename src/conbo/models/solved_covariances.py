@@ -12,9 +12,9 @@ from conbo.models.factorization import factorize
 
 @dataclass(frozen=True)
 class SolvedCovariances:
-    """The factors and inverses of r covariance matrices K of n rewards, noise included.
+    """The Cholesky factors and inverses of r covariance matrices K of n rewards, noise included.
 
-    The tensors are on the device of the points. Results are in CPU memory, except for gradients with respect to K.
+    They are kept on the device of the points. Results are in CPU memory, except for gradients with respect to K.
     """
 
     on_device: tuple[Tensor, Tensor]  # lower Cholesky factors and inverses (r, n, n)
@@ -43,8 +43,8 @@ class SolvedCovariances:
     def log_likelihoods(self, rewards: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return log-likelihoods (r,) of rewards (n,), most likely constant means (r,) and gradients (r, n, n).
 
-        There is one likelihood for each of r covariance matrices. Its gradient is with respect to the covariances, and
-        the constant -½ n log 2π is left out.
+        There is one likelihood for each of r covariance matrices K, and its gradient is with respect to K. The constant
+        -½ n log 2π is left out.
         """
         factors, inverses = self.on_device
         if compiled_likelihood.handles(inverses):
@@ -59,7 +59,7 @@ class SolvedCovariances:
 
 
 def factorize_and_invert(covariances: Tensor, noise: Tensor) -> tuple[tuple[Tensor, Tensor], Tensor]:
-    """Return lower factors and inverses (r, n, n) of covariances plus noise on the diagonal, and which failed (r,).
+    """Return Cholesky factors and inverses (r, n, n) of covariances plus noise on the diagonal, and which failed (r,).
 
     `noise` holds variances (r, n), (r, 1) or (n,).
     """

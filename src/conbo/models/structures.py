@@ -1,4 +1,4 @@
-"""The families of kernels that a fit tries: plain ones, and those that add main effects or effects of seeds."""
+"""The families of kernels that a fit tries: plain ones, and those with main effects or effects of simulator seeds."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class Structures:
 
     @property
     def families(self) -> tuple[KernelFamily, ...]:
-        """All families, in the order in which `record` numbers them."""
+        """All families, in the order of their numbers in a `record`."""
         return (*self.plain, *self.with_main_effects, *self.with_seeds)
 
     def record(self, family: KernelFamily) -> dict[str, Any]:
@@ -39,12 +39,12 @@ class Structures:
         return WarpedFamily(family) if record["warped"] else family
 
     def seen_by(self, family: KernelFamily, points: Tensor) -> Tensor:
-        """Return the columns of points that a family uses: all but the seed, unless the family has effects of seeds.
+        """Return points (n, ·) without their last column, the simulator seed, unless the family has effects of seeds.
 
-        If no family has effects of seeds, points have no column for the seed.
+        If no family has such effects, points have no such column and are returned unchanged.
         """
         return points[:, :-1] if self.with_seeds and self.seeded(family) is None else points
 
     def seeded(self, family: KernelFamily) -> SeededFamily | None:
-        """Return the family itself if it has effects of seeds, otherwise None."""
+        """Return the family itself if it has effects of simulator seeds, otherwise None."""
         return next((one for one in self.with_seeds if one == family), None)

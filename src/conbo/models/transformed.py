@@ -25,7 +25,7 @@ from conbo.spaces import Space
 
 @dataclass(frozen=True)
 class TransformedPosterior:
-    """The posterior of rewards under output warping: a Gaussian process models the mapped rewards."""
+    """The posterior of the expected reward if a Gaussian process models mapped rewards (output warping)."""
 
     process: ExactPosterior  # the posterior of the mapped rewards z
     output: OutputMap  # the map g
@@ -52,7 +52,7 @@ class TransformedPosterior:
         return self._slopes(a)[:, None] * self.process.covariance(a, b) * self._slopes(b)
 
     def prior_variance(self, states: Tensor) -> Tensor:
-        """Return the prior variance (c,) of the process in states (c, d_s)."""
+        """Return the prior variance (c,) of the mapped reward in states (c, d_s)."""
         return self.process.prior_variance(states)
 
     def joint(self, points: Tensor) -> tuple[Tensor, Tensor]:
@@ -105,7 +105,7 @@ class TransformedPosterior:
         return self.process.state_lengthscales
 
     def state_features(self, states: Tensor) -> Tensor:
-        """Return states (..., d_s) as features of the process."""
+        """Return states (..., d_s) as features; similar states have similar features."""
         return self.process.state_features(states)
 
     def state_correlation(self, a: Tensor, b: Tensor) -> Tensor:
@@ -125,15 +125,18 @@ class TransformedPosterior:
 
     @property
     def batches_look_ahead(self) -> bool:
-        """True, because the process computes many look-ahead slopes at once."""
+        """True, because many look-ahead slopes are computed at once, as matrix products."""
         return True
 
     def even_actions(self, actions: Tensor) -> Tensor:
-        """Move every second one of actions (p, d_x), so that the moved ones are evenly spread after input warping."""
+        """Return a pool of evenly spread actions (p, d_x), with every second one moved to suit the input warping.
+
+        The moved actions are evenly spread after warping.
+        """
         return self.process.even_actions(actions)
 
     def action_search(self, space: Space, actions: Tensor) -> "TransformedSearch":
-        """Return a search for the best actions of states, which starts from a pool of actions (p, d_x)."""
+        """Return a search for the best actions of given states, which starts from a pool of actions (p, d_x)."""
         return TransformedSearch(self, self.process.action_search(space, actions))
 
     def look_ahead_lines(self, candidates: Tensor, states: Tensor, actions: Tensor) -> "TransformedLines":
@@ -155,25 +158,25 @@ class TransformedPosterior:
         return self.process.look_ahead_slopes(candidates, points) * self._slopes(points)
 
     def draw_paths(self, n: int, generator: torch.Generator, features: int = 1024) -> "TransformedPaths":
-        """Draw n functions from the posterior: the expected rewards of functions drawn from the process.
+        """Draw n functions of the expected reward, by mapping functions that are drawn from the process.
 
-        `features` is the number of features with which a draw from the prior is approximated.
+        `features` is the number of random features that approximate the prior.
         """
         return TransformedPaths(self, self.process.draw_paths(n, generator, features))
 
     def record(self) -> dict[str, Any]:
-        """Return the record of the process, with the map as `output`."""
+        """Return the process and, as `output`, the map of rewards as plain values, for a saved policy."""
         return {**self.process.record(), "output": self.output.record()}
 
     def page_record(self, space: Space) -> dict[str, Any] | None:
-        """Return the process's record for the report's page, with the map as `output`; None if there is no record."""
+        """Return what the report's web page needs of the process, with the map as `output`; None if it cannot."""
         record = self.process.page_record(space)
         return None if record is None else {**record, "output": output_record(self.output, self.process.noise)}
 
     def conditioned_on(
         self, points: Tensor, rewards: Tensor, noise: Tensor | None, seeds: Tensor | None = None
     ) -> "TransformedPosterior":
-        """Return the posterior with the same hyperparameters and map, given other observations."""
+        """Return the posterior with the same hyperparameters and map of rewards, given other observations."""
         values, variances = self.output.values(rewards, noise)
         return replace(self, process=self.process.conditioned_on(points, values, variances))
 
@@ -183,7 +186,7 @@ class TransformedPosterior:
         return self.output.moments(process.mean(points), process.variance(points), process.noise_at(points))
 
     def _slopes(self, points: Tensor) -> Tensor:
-        """Return factors (n,) that convert deviations of z at points (n, d) to deviations of the expected reward."""
+        """Return factors (n,) that convert deviations of the process at points (n, d) to deviations of rewards."""
         process = self.process
         return self.output.slope(process.mean(points), process.variance(points), process.noise_at(points))
 
@@ -231,19 +234,19 @@ class TransformedSearch:
         return best_by_mean(self.posterior, hints.space, states, ends, starts)
 
     def gains(self, rule: GainRule) -> "TransformedGains":
-        """Return the knowledge gradients in states, estimated by `rule`, in units of the reward."""
+        """Return knowledge gradients as a function of candidates and states, in units of the reward."""
         return TransformedGains(self.posterior, self.search.gains(rule))
 
 
 @dataclass(frozen=True)
 class TransformedGains:
-    """Knowledge gradients in states, in units of the reward, converted from those of the process."""
+    """Knowledge gradients under output warping: those of the Gaussian process, converted to units of the reward."""
 
     posterior: TransformedPosterior
     process: ExactGains
 
     def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
-        """Return a function that roughly estimates the values (r, m) of candidates (r, d) in states (m, d_s)."""
+        """Return a fast function that estimates knowledge gradients (r, m) of candidates (r, d) in states (m, d_s)."""
         function, before = self.process.rough(states), self.process.policy(states).mean
         return lambda candidates: self._worth(before, function(candidates))[0]
 
@@ -261,9 +264,9 @@ class TransformedGains:
         return gains
 
     def _worth(self, before: Tensor, gain: Tensor) -> tuple[Tensor, Tensor]:
-        """Convert gains of the process to gains in reward, and return the derivatives of the latter by the former.
+        """Convert knowledge gradients `gain` of the process to units of the reward, elementwise.
 
-        `before` are the highest means of the process in the states, without the gain.
+        `before` holds the highest means of the process in the states. The second result is the derivative by `gain`.
         """
         noise = gain.new_full((), self.posterior.process.usual_noise)
         return self.posterior.output.gain(before.expand_as(gain), gain, noise.expand_as(gain))
@@ -271,7 +274,7 @@ class TransformedGains:
 
 @dataclass(frozen=True)
 class WorthOfGains:
-    """Knowledge gradients of k candidates in m states each, in units of the reward, converted from the process."""
+    """Knowledge gradients of k candidates in m states each, converted from the process to units of the reward."""
 
     values: Tensor  # (k, m)
     derivative: Tensor  # (k, m), of the gains in reward with respect to the gains of the process
@@ -287,7 +290,11 @@ class WorthOfGains:
 
 @dataclass(frozen=True)
 class TransformedLines:
-    """The look-ahead lines mean + slope z of expected rewards; the slope of the output map is held fixed."""
+    """The look-ahead lines mean + slope z of expected rewards under output warping.
+
+    A line is the posterior mean if the reward at a candidate is z standard deviations above its prediction. Its slope
+    is that of the process times a slope of the output map, which is held fixed.
+    """
 
     mean: Tensor  # (k, m, q)
     slopes: Tensor  # (k, m, q), slopes E[dy/dz] of the map
@@ -295,20 +302,20 @@ class TransformedLines:
 
     @property
     def slope(self) -> Tensor:
-        """Slopes (k, m, q) of the lines mean + slope z."""
+        """Slopes (k, m, q) of the lines mean + slope z: k candidates, m states, q actions."""
         return self.slopes * self.lines.slope
 
     def gradient(self, pull: Tensor) -> Tensor:
-        """Gradient (k, d) of Σ pull · slope, summed over m and q, with respect to the candidates.
+        """Return the gradient (k, d) of Σ pull · slope by the k candidates, for any weights `pull` (k, m, q).
 
-        `pull` (k, m, q) are any weights. The points at which the lines are taken are held fixed.
+        The sum is over m states and q actions of each candidate. These are held fixed.
         """
         return self.lines.gradient(pull * self.slopes)
 
 
 @dataclass(frozen=True)
 class TransformedPaths:
-    """Drawn functions of the expected reward, made from functions drawn from the process."""
+    """Sample paths of the expected reward under output warping: mapped sample paths of the Gaussian process."""
 
     posterior: TransformedPosterior
     paths: Paths

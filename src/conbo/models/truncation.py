@@ -1,14 +1,14 @@
-"""Rewards that are clipped from below: a reward at the floor says only that the value z of the process is not above it.
+"""Rewards that are clipped at a floor (censored): such a reward says only that its unclipped value z is not above it.
 
-The distribution of z given such rewards is a truncated Gaussian.  Expectation propagation replaces each condition
-z ≤ floor by a Gaussian observation of z, its site.  A value that is surely below the floor gets a site of nearly
-infinite variance, which says nothing.  With s² and m the variance and the mean of z without its own site:
+The distribution of z given such rewards is a truncated Gaussian.  Expectation propagation approximates each condition
+z ≤ floor by a Gaussian pseudo-observation of z, called its site.  Where z is surely below the floor, the site has a
+nearly infinite variance and says nothing.  With the mean m and the variance s² of z given everything but its own site:
 
     b = (floor - m)/s,  h = φ(b)/Φ(b),  w = h (h + b)
     site: value m - s/(h + b), variance s² (1 - w)/w
 
-The variance of z that a reward at a new point is expected to explain is the share Φ(-b) + φ(b)(b + h) of s²: a reward
-below the floor hides how far below it z is.
+A clipped reward at a new point is expected to explain the share Φ(-b) + φ(b)(b + h) of the variance s², because below
+the floor it hides how low z is.
 
 References: Minka (2001); Cunningham, Hennig & Lacoste-Julien (2011).
 """
@@ -24,43 +24,44 @@ from conbo.models.factorization import cholesky
 from conbo.models.kernels import Kernel
 from conbo.models.output_maps import normal_cdf, normal_density
 
-MIN_TIED = 3  # least number of points with equal rewards at the floor
-MIN_FREE = 5  # least number of other rewards
-MOST_CENSORED = 500  # largest number of rewards, because sites cost the cube of it
-SAME_REWARD = 1e-9  # standardized rewards that are closer to the floor than this are at the floor
-LARGEST_VARIANCE = 1e8  # of a site: it says nothing about standardized rewards
+MIN_TIED = 3  # least number of points whose rewards are at the floor
+MIN_FREE = 5  # least number of rewards above the floor
+MOST_CENSORED = 500  # largest number of rewards, because the time for sites grows with its cube
+SAME_REWARD = 1e-9  # standardized rewards that are closer to the floor than this count as clipped
+LARGEST_VARIANCE = 1e8  # largest variance of a site, which says nothing about standardized rewards
 FAR = 50.0  # standard deviations beyond which an asymptotic series is accurate
-LEAST_VARIANCE = 1e-24  # smallest variance that is told from zero
+LEAST_VARIANCE = 1e-24  # smaller variances are raised to this one, so that nothing is divided by zero
 LEAST_SHARE = 1e-9  # least share of the variance that a reward explains, so that its inverse is finite
-LARGEST_SCALE = 10.0  # largest spread of the process, in units of the spread of the rewards
-DAMPING = 0.7  # share of the way to the new sites in each iteration
+LARGEST_SCALE = 10.0  # largest standard deviation of unclipped values, in units of that of the rewards
+DAMPING = 0.7  # share of the full step to the new sites that an iteration takes
 ITERATIONS = 100
 TOLERANCE = 1e-8  # change of a site, in units of the posterior's standard deviation, that ends the iterations
 
 
 @dataclass(frozen=True)
 class Sites:
-    """Gaussian observations that stand for rewards of which some are at the floor."""
+    """Gaussian pseudo-observations (sites of expectation propagation) in place of n rewards, some of them clipped."""
 
     floor: float
-    values: Tensor  # (n,): the rewards, and the values of the sites
-    variances: Tensor  # (n,), in addition to the noise: zero except for sites
-    scale: float = 1.0  # standard deviation of the values of the process, in units of that of the rewards
+    values: Tensor  # (n,): the rewards above the floor, and the values of the sites
+    variances: Tensor  # (n,), of the sites, in addition to the noise; zero for rewards above the floor
+    scale: float = 1.0  # standard deviation of the expected unclipped values, in units of that of the rewards
 
     def some(self, rows: Tensor) -> "Sites":
-        """Some of the observations."""
+        """Return only the observations with indices `rows`."""
         return Sites(self.floor, self.values[rows], self.variances[rows], self.scale)
 
 
 def floor_of(points: Tensor, rewards: Tensor) -> float | None:
-    """The floor at which standardized rewards (n,) at points (n, d) seem to be clipped; None if they are not.
+    """Return the floor at which standardized rewards (n,) at points (n, d) seem to be clipped; None if they do not.
 
-    Rewards are clipped if the lowest is tied, no other is, and it is not far below the others.  Other rewards that are
-    tied too are counts, scores or the like.  A lowest reward far below the others is a penalty.
+    Rewards seem clipped if several points have the lowest reward, all other rewards differ from each other, and the
+    lowest is not far below them. If other rewards are equal too, they may be counts or scores. A reward far below all
+    others may be a penalty.
     """
     if not MIN_TIED + MIN_FREE <= len(rewards) <= MOST_CENSORED:
         return None
-    # an exact reward may be told again
+    # the same point may have been evaluated again without noise
     rows = torch.unique(torch.cat([points.to(rewards), rewards[:, None]], -1), dim=0)
     distinct = rows[:, -1]
     floor = distinct.min()
@@ -71,7 +72,10 @@ def floor_of(points: Tensor, rewards: Tensor) -> float | None:
 
 
 def sites_of(kernel: Kernel, constant: float, noise: Tensor, points: Tensor, rewards: Tensor, floor: float) -> Sites:
-    """The sites of rewards (n,) at points (n, d) with noise variances (n,), under a process with this kernel."""
+    """Return the pseudo-observations that replace rewards (n,) at points (n, d), for given hyperparameters.
+
+    `constant` is the prior mean, and `noise` (n,) holds the variances of the rewards' noise.
+    """
     tied = (rewards - floor).abs() <= SAME_REWARD
     free = ~tied
     values, variances, expected = rewards.clone(), torch.zeros_like(rewards), rewards.clone()
@@ -84,7 +88,11 @@ def sites_of(kernel: Kernel, constant: float, noise: Tensor, points: Tensor, rew
 
 
 def truncated(mean: Tensor, covariance: Tensor, floor: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Values and variances of the sites of k Gaussian variables that are not above the floor, and their means: (k,)."""
+    """Approximate k jointly Gaussian variables, given that none is above the floor, by expectation propagation.
+
+    Returns the values and variances of the k sites (Gaussian pseudo-observations), and the means of the truncated
+    variables: (k,) each.
+    """
     eye = torch.eye(len(mean)).to(mean)
     precision, pull = torch.zeros_like(mean), torch.zeros_like(mean)  # of the sites
     for _ in range(ITERATIONS):
@@ -109,24 +117,25 @@ def truncated(mean: Tensor, covariance: Tensor, floor: float) -> tuple[Tensor, T
 
 
 def hidden_variance(mean: Tensor, variance: Tensor, floor: float) -> tuple[Tensor, Tensor, Tensor]:
-    """The noise that would hide as much of z as the floor does, with its derivatives in mean and variance of z.
+    """Return the noise variance that would hide as much of a Gaussian value z as clipping it at the floor does.
 
-    A reward with this noise explains the same share of the variance as a reward that is clipped at the floor.
+    A reward with this noise explains the same share of the variance of z as a clipped reward. The other results are the
+    derivatives with respect to the mean and the variance of z.
     """
     known = variance.clamp_min(LEAST_VARIANCE)
     b = (floor - mean) / known.sqrt()
     above = ratios(b)[1]
     density = normal_density(b)
     share = (normal_cdf(-b) + density * above).clamp(LEAST_SHARE, 1.0)
-    in_b = known * density * above.square() / share.square()  # the share falls by φ(b)(b + h)² per unit of b
+    in_b = known * density * above.square() / share.square()  # because d share/db = -φ(b)(b + h)²
     times = (1 - share) / share
     return known * times, -in_b / known.sqrt(), times - in_b * b / (2 * known)
 
 
 def ratios(b: Tensor) -> tuple[Tensor, Tensor]:
-    """h = φ(b)/Φ(b) and h + b, which is positive."""
+    """Return the inverse Mills ratio h = φ(b)/Φ(b), and h + b, computed without cancellation."""
     near = b.clamp_min(-FAR)
     ratio = sqrt(2 / pi) / torch.special.erfcx(-near / sqrt(2))
     below = -1 / b.clamp_max(-FAR)
-    above = below - 2 * below**3 + 10 * below**5  # far below zero, because there h + b cancels
+    above = below - 2 * below**3 + 10 * below**5  # asymptotic series of h + b, which would cancel
     return torch.where(b < -FAR, above - b, ratio), torch.where(b < -FAR, above, ratio + near)

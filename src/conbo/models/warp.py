@@ -20,7 +20,7 @@ EDGE = 1e-6  # slopes are computed no closer to 0 and 1 than this, because they 
 
 @dataclass(frozen=True)
 class Warp:
-    """The warping w of d columns, with the logarithms of its exponents; these are zero for categories."""
+    """The input warping w(x) = 1 - (1 - x^a)^b of d columns; categorical columns have a = b = 1, the identity."""
 
     log_a: Tensor  # (d,)
     log_b: Tensor  # (d,)
@@ -30,7 +30,7 @@ class Warp:
         return 1 - (1 - points.clamp(0, 1) ** self.log_a.exp()) ** self.log_b.exp()
 
     def inverse(self, warped: Tensor) -> Tensor:
-        """Return the points x (..., d) whose warped points w(x) are given."""
+        """Return the points x (..., d) whose warped points are `warped` (..., d)."""
         return (1 - (1 - warped.clamp(0, 1)) ** (-self.log_b).exp()) ** (-self.log_a).exp()
 
     def slope(self, points: Tensor) -> Tensor:
@@ -53,7 +53,7 @@ class Warp:
 
 
 def read_warp(record: Mapping[str, Any] | None) -> Warp | None:
-    """Read a warp from a plain record.
+    """Read an input warping from plain values.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ def read_warp(record: Mapping[str, Any] | None) -> Warp | None:
     Returns
     -------
     Warp or None
-        The warp; None if `record` is None.
+        The input warping; None if `record` is None.
 
     Examples
     --------

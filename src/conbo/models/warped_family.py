@@ -14,30 +14,30 @@ LARGEST_LOG_EXPONENT = 1.5  # bound of |log a| and |log b|: beyond it, most of t
 
 @dataclass(frozen=True)
 class WarpedFamily(ExtendedFamily):
-    """A family of kernels over warped actions w(x) in place of x.
+    """A family of kernels with input warping: actions x are replaced by w(x) = 1 - (1 - x^a)^b.
 
-    The logarithms of the warp's exponents a and b count as loadings, and come after the loadings of the family without
-    warping.
+    The parameters log a and log b of every numeric action count as loadings (parameters that may be negative), and come
+    after the loadings of the family without warping.
     """
 
     @property
     def typical_loadings(self) -> tuple[float, ...]:
-        """Prior means of the loadings: those of the family without warping, then zero for every log a and log b."""
+        """Prior means of the loadings: those of the family without warping, then 0 for each exponent's logarithm."""
         return self.family.typical_loadings + (0.0,) * self.n_warps
 
     @property
     def largest_loadings(self) -> tuple[float, ...]:
-        """Largest absolute values of the loadings: of the family without warping, then of every log a and log b."""
+        """Largest absolute values of the loadings: of the family without warping, then of the exponents' logarithms."""
         return self.family.largest_loadings + (LARGEST_LOG_EXPONENT,) * self.n_warps
 
     @property
     def n_warps(self) -> int:
-        """Number of parameters of the warp: log a and log b of every numeric action."""
+        """Number of parameters of the input warping: the logarithms of two exponents for every numeric action."""
         return 2 * len(self.actions.numeric)
 
     @property
     def exponents(self) -> slice:
-        """The slice of the parameters that holds log a and log b."""
+        """The slice of the parameters that holds the logarithms of the warping's exponents."""
         return slice(self.n_own, self.n_own + self.n_warps)
 
     @property
@@ -50,9 +50,10 @@ class WarpedFamily(ExtendedFamily):
         return self.family.kernel(parameters[: self.n_own]).warped(self._warp(parameters))
 
     def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
-        """Covariances (r, n, n) of points (n, d), and their pullback (vector-Jacobian product).
+        """Return covariances (r, n, n) of points (n, d) for parameters (r, p), and their pullback.
 
-        They are computed for one set of parameters at a time, because each set warps the points differently.
+        They are computed for one set of parameters at a time, because each set warps the points differently. The
+        pullback converts a gradient by the covariances to the gradient by the parameters (a vector-Jacobian product).
         """
         rows = [_Row(self, row, points) for row in parameters]
 
@@ -62,7 +63,7 @@ class WarpedFamily(ExtendedFamily):
         return torch.stack([row.matrix for row in rows]), pullback
 
     def _warp(self, parameters: Tensor) -> Warp:
-        """Return the warp for parameters (p,), which end with every log a, then every log b; 0 for categories."""
+        """Return the input warping for parameters (p,), which end with log a, then log b, of every numeric action."""
         numbers = list(self.actions.numeric)
         exponents = parameters[self.n_own :].unflatten(0, (2, -1))
         logarithms = exponents.new_zeros(2, len(self.actions.categories))
@@ -71,7 +72,7 @@ class WarpedFamily(ExtendedFamily):
 
 
 class _Row:
-    """The covariances of warped points for one set of parameters, with their pullback."""
+    """The covariances of warped points for one set of parameters, with their gradients."""
 
     def __init__(self, warped: WarpedFamily, parameters: Tensor, points: Tensor) -> None:
         self._d_s, numbers = len(warped.states.categories), list(warped.actions.numeric)
@@ -84,7 +85,7 @@ class _Row:
         self.matrix = matrix[0]
 
     def pullback(self, gradient: Tensor) -> Tensor:
-        """Gradient (p,) of Σ gradient · matrix with respect to the parameters, for a symmetric gradient (n, n)."""
+        """Convert a symmetric gradient (n, n) by the covariances to the gradient (p,) by the parameters."""
         own = torch.cat(self._pull(gradient[None]), -1)[0]
         in_warped = self._kernel.gradient(self._here, self._here, 2 * gradient)[:, self._d_s :]
         return torch.cat([own, (in_warped[:, self._numbers] * self._slopes).sum(1).flatten()])
