@@ -8,8 +8,33 @@ how hyperparameters are found  `fit.py`, `modes.py`, `log_posterior.py` (priors)
 what a fitted model can do     `posterior.py` (the protocol), `exact.py`, `approximate.py`, `botorch_model.py`
 how models are averaged        `mixture.py`, `hyperparameter_average.py` (which corrects the winner's curse)
 how data are transformed       `warp.py` (inputs), `output_maps.py` and `transformed.py` (rewards)
-how clipped rewards are seen   `truncation.py` (formulas), `censored.py` (posterior), `censored_modes.py` (fit)
+how clipped rewards are used   `truncation.py` (formulas), `censored.py` (posterior), `censored_modes.py` (fit)
 how noise is modeled           `heteroscedastic_noise.py`, `seed_effects.py` (common random numbers)
 which loops are compiled       `compiled*.py`, which call `conbo.loops`
 =============================  ====================================================================================
+
+Words that recur in these files:
+
+==================  ==========================================================================================
+word                meaning
+==================  ==========================================================================================
+scaled inputs       states or actions as a kernel sees them: actions warped, categories one-hot, all divided by
+                    lengthscales and multiplied by the profile's unit; the kernel depends on their distances
+width               number of scaled inputs of a state, or of an action
+profile             a stationary correlation, such as Matérn-5/2, as a function of a scaled distance
+candidate           a point that may be evaluated next
+look-ahead          what the posterior would be after one more reward, at a candidate
+line                a posterior mean after this reward, as a function of z: mean + slope z, where the reward is z
+                    standard deviations above its prediction
+node                a value of z
+gain                the expected rise of a state's highest posterior mean: the knowledge gradient in this state
+basin               a local maximum of the posterior mean over the actions of one state
+family              a kernel whose hyperparameters are still free
+loading             a hyperparameter that may be negative
+pullback            a function that converts a gradient with respect to covariances into one with respect to
+                    hyperparameters (a vector-Jacobian product)
+mode                a local maximum of the posterior density of a model's hyperparameters
+member              one of several models whose posteriors are averaged
+site                a Gaussian pseudo-observation that replaces a clipped reward (expectation propagation)
+==================  ==========================================================================================
 """

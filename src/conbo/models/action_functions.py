@@ -32,7 +32,7 @@ FIRST_RADIUS = 1.5  # first radius of the trust region, in scaled inputs: about 
 
 @dataclass(frozen=True)
 class Maxima:
-    """Local maxima of r functions mean + z slope of the action, at q values of z each."""
+    """Local maxima over actions of r functions mean + z slope (see `ActionFunctions`), at q values of z each."""
 
     actions: Tensor  # (r, q, width), scaled inputs of the maximizers
     mean: Tensor  # (r, q), at the maximizers
@@ -40,7 +40,7 @@ class Maxima:
     correlation: Tensor  # (r, q, n), κ between maximizers and observed actions; n = 0 if it was not asked for
 
     def take(self, chosen: Tensor) -> "Maxima":
-        """Return, for each function, only its maxima at the indices `chosen` (r, k)."""
+        """Return only the maxima with indices `chosen` (r, k) of each function."""
         rows, columns = self.mean.shape
         places = (chosen + columns * torch.arange(rows, device=chosen.device)[:, None]).flatten()
 
@@ -52,10 +52,11 @@ class Maxima:
 
 @dataclass(frozen=True)
 class ActionFunctions:
-    """r functions mean + z slope of the action; mean and slope are constants plus weighted sums of correlations κ.
+    """r functions mean(x) + z slope(x) of the action x, such as posterior means in r states after one more reward.
 
-    κ correlates an action with the n observed actions (`points`), which are the same for all functions, and with the
-    action of one candidate, which differs between functions (`new_points`). All actions are scaled inputs.
+    The new reward, at a candidate, is z standard deviations above its prediction. Mean and slope are constants plus
+    weighted sums of κ, the correlations of x with the n observed actions (`points`) and with the action of the
+    function's candidate (`new_points`). All actions are scaled inputs.
     """
 
     factor: Factor  # κ

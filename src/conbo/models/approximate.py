@@ -52,7 +52,7 @@ SAID_EVERY = 40 * LONG_BLOCK  # number of rewards between two progress messages 
 
 @dataclass(frozen=True)
 class Sums:
-    """The two sums over the first `rows` rewards from which the approximate posterior follows."""
+    """Sums over the first rewards, from which the posterior at the inducing points is computed."""
 
     rows: int  # number of rewards that are summed up
     information: Tensor  # (M, M), S
@@ -72,7 +72,7 @@ class Summary:
     total: Sums  # sums over all rewards
 
     def shared_with(self, points: Tensor, residuals: Tensor, variances: Tensor) -> bool:
-        """Return whether a summary of other data can start from `whole`, the sums over all blocks but the last.
+        """Return whether a summary of other data can start from `whole`, the sums over all rewards but the last block.
 
         The other data must begin with the same points, residuals and noise variances, so that they have the same
         inducing points.
@@ -87,9 +87,10 @@ class Summary:
 def summarized(
     kernel: Kernel, points: Tensor, residuals: Tensor, variances: Tensor, earlier: Summary | None = None
 ) -> Summary:
-    """Sum up rewards at points (n, d), given as residuals from the prior mean (n,), with noise variances (n,).
+    """Compute the sums over n rewards that determine the approximate posterior.
 
-    An `earlier` summary with the same kernel is extended if possible.
+    The rewards at points (n, d) are given as residuals from the prior mean (n,), with noise variances (n,). An
+    `earlier` summary with the same kernel is extended if possible.
     """
     ends, m = block_ends(len(points)), INDUCING_POINTS
     if earlier is not None and earlier.shared_with(points, residuals, variances):
@@ -224,7 +225,7 @@ def approximate(
     eye = torch.eye(len(root), dtype=root.dtype, device=root.device)
     informed = cholesky(eye + total.information)
     weights = torch.linalg.solve_triangular(root.mT, torch.cholesky_solve(total.pull[:, None], informed), upper=True)
-    # (R Rᵀ)⁻¹ = L⁻ᵀ (I - (I + S)⁻¹) L⁻¹, and with a lower U such that UᵀU is the middle, R = L U⁻¹
+    # (R Rᵀ)⁻¹ = L⁻ᵀ (I - (I + S)⁻¹) L⁻¹, so R = L U⁻¹ for the lower triangular U with UᵀU = I - (I + S)⁻¹
     told = eye - torch.cholesky_inverse(informed) + LEAST_SHARE * eye
     lower = cholesky(told.flip(0, 1)).mT.flip(0, 1)
     factor = torch.linalg.solve_triangular(lower, root, upper=False, left=False)

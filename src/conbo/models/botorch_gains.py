@@ -43,9 +43,9 @@ class PairwisePosterior(Protocol):
 
 @dataclass(frozen=True)
 class BotorchLines:
-    """The look-ahead lines mean + slope z of q actions in each of m states, for each of k candidates.
+    """The posterior means of q actions in each of m states, after one more reward at each of k candidates.
 
-    A line is the posterior mean if the reward at the candidate is z standard deviations above its prediction.
+    They are lines mean + slope z, if the reward is z standard deviations above its prediction.
     """
 
     mean: Tensor  # (k, m, q)
@@ -57,7 +57,11 @@ class BotorchLines:
 
     @classmethod
     def at(cls, posterior: PairwisePosterior, candidates: Tensor, states: Tensor, actions: Tensor) -> "BotorchLines":
-        """Return the look-ahead lines of actions (k, m, q, d_x) in states (k, m, d_s), for candidates (k, d)."""
+        """Return the posterior means of actions (k, m, q, d_x) in states (k, m, d_s) after one more reward.
+
+        The reward is at one of the candidates (k, d), and z standard deviations above its prediction. Then a posterior
+        mean is a line mean + slope z.
+        """
         k, m, q, _ = actions.shape
         points = torch.cat([states[:, :, None].expand(k, m, q, -1), actions], -1).flatten(0, 2)
         sd = (posterior.variance(candidates) + posterior.noise_at(candidates)).sqrt()
@@ -67,9 +71,9 @@ class BotorchLines:
         return cls(mean, covariance / sd[:, None, None], posterior, candidates, states, actions)
 
     def gradient(self, pull: Tensor) -> Tensor:
-        """Return the gradient (k, d) of Σ pull · slope by the k candidates, for any weights `pull` (k, m, q).
+        """Return the gradient (k, d) of Σ pull · slope with respect to the k candidates.
 
-        The sum is over m states and q actions of each candidate. These are held fixed.
+        `pull` (k, m, q) are weights of the q actions in each of the m states, all of which are held fixed.
         """
         with torch.enable_grad():
             variable = self.candidates.detach().clone().requires_grad_(True)
@@ -78,7 +82,7 @@ class BotorchLines:
         return gradient
 
     def take(self, chosen: Tensor) -> "BotorchLines":
-        """Return, for each candidate and state, only the lines with indices `chosen` (k, m, q')."""
+        """Return only the actions with indices `chosen` (k, m, q') for each candidate and state."""
         index = chosen[..., None].expand(*chosen.shape, self.actions.shape[-1])
         mean, slope = self.mean.gather(-1, chosen), self.slope.gather(-1, chosen)
         actions = self.actions.gather(2, index)
@@ -114,20 +118,19 @@ class BotorchGains:
         return function
 
     def pooled(self, candidates: Tensor, states: Tensor, actions: Tensor) -> BotorchLines:
-        """Return the look-ahead lines of the same actions (p, d_x) in all states (k, m, d_s), for candidates (k, d).
+        """Return what `lines` returns, for the same actions (p, d_x) in all states (k, m, d_s).
 
-        A line mean + slope z is the posterior mean if the reward at the candidate is z standard deviations above its
-        prediction. The line of an infeasible action is far below all others.
+        The line of an infeasible action is far below all others.
         """
         lines = self.lines(candidates, states, actions.expand(*states.shape[:2], -1, -1))
         mean, slope = without_infeasible(self.space, states, actions, lines.mean, lines.slope)
         return replace(lines, mean=mean, slope=slope)
 
     def lines(self, candidates: Tensor, states: Tensor, actions: Tensor) -> BotorchLines:
-        """Return the look-ahead lines of actions (k, m, q, d_x) in states (k, m, d_s), for candidates (k, d).
+        """Return the posterior means of actions (k, m, q, d_x) in states (k, m, d_s) after one more reward.
 
-        A line mean + slope z is the posterior mean if the reward at the candidate is z standard deviations above its
-        prediction.
+        The reward is at one of the candidates (k, d), and z standard deviations above its prediction. Then a posterior
+        mean is a line mean + slope z.
         """
         with torch.no_grad():
             return BotorchLines.at(self.posterior, candidates, states, actions)
@@ -195,6 +198,6 @@ def best_lines(lines: BotorchLines, nodes: Tensor) -> Tensor:
 
 
 def similarity(actions: Tensor) -> Tensor:
-    """Return the similarities (..., q-1), from 0 to 1, of neighboring ones among q actions (..., q, d_x)."""
+    """Return how similar each of q actions (..., q, d_x) is to the next one, from 0 to 1: (..., q-1)."""
     apart = (actions[..., 1:, :] - actions[..., :-1, :]).square().sum(-1)
     return torch.exp(-apart / (2 * WIDTH**2))

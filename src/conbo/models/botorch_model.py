@@ -162,7 +162,7 @@ class BotorchPosterior:
 
     @property
     def batches_look_ahead(self) -> bool:
-        """False, because many look-ahead slopes are slow to compute: each needs a joint posterior from BoTorch."""
+        """False, because `look_ahead_slopes` is slow: it needs joint posteriors from BoTorch."""
         return False
 
     @property
@@ -200,17 +200,18 @@ class BotorchPosterior:
         return BotorchSearch(self, space, actions)
 
     def look_ahead_lines(self, candidates: Tensor, states: Tensor, actions: Tensor) -> BotorchLines:
-        """Return the look-ahead lines of actions (k, m, q, d_x) in states (k, m, d_s), for candidates (k, d).
+        """Return the posterior means of actions (k, m, q, d_x) in states (k, m, d_s) after one more reward.
 
-        A line mean + slope z is the posterior mean if the reward at the candidate is z standard deviations above its
-        prediction.
+        The reward is at one of the candidates (k, d), and z standard deviations above its prediction. Then a posterior
+        mean is a line mean + slope z.
         """
         return BotorchLines.at(self, candidates, states, actions)
 
     def look_ahead_slopes(self, candidates: Tensor, points: Tensor) -> Tensor:
-        """Return the slopes σ̃ (c, p) of the look-ahead means at points (p, d), for candidates (c, d).
+        """Return how strongly the posterior means at points (p, d) react to one more reward at candidates (c, d).
 
         If the reward at a candidate is z standard deviations above its prediction, the mean at a point rises by σ̃ z.
+        The results are these slopes σ̃ (c, p).
         """
         sd = (self.variance(candidates) + self.noise_at(candidates)).sqrt()
         return self.covariance(candidates, points) / sd[:, None]

@@ -54,7 +54,7 @@ class TrendFamily:
         """Return covariances K = ((σ₀² + δ σ₁²) φ_X + δ σ₃²) φ_C (r, n, n) of points (n, d), and their pullback.
 
         φ_X is the correlation of actions, and φ_C that of the states' numeric columns; δ is 1 for equal categories,
-        else 0. The pullback converts a gradient by K to the gradient by the parameters (r, p).
+        else 0. The pullback converts a gradient ∂/∂K to the gradient ∂/∂parameters (r, p).
         """
         blocks = CategoryBlocks(self.states, self.actions, self.profile, points, parameters)
         trend, difference, constant = parameters[:, self.n_lengthscales :].exp().T[..., None, None]
@@ -116,9 +116,9 @@ class MultiTaskFamily:
         return CategoryKernel(*factors, tasks, float(constant))
 
     def _unpacked(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return v (r, choices), σ₃² (r,) and W (r, choices, rank) from parameters (r, p).
+        """Return the variances v (r, choices), the constant σ₃² (r,) and the loadings W (r, choices, rank).
 
-        The choices of all categorical columns are concatenated.
+        They are taken from parameters (r, p). The choices of all categorical columns are concatenated.
         """
         choices = sum(self._counts)
         rest = parameters[:, self.n_lengthscales :]
@@ -129,8 +129,8 @@ class MultiTaskFamily:
         """Return covariances K = (T φ_X + δ σ₃²) φ_C (r, n, n) of points (n, d), and their pullback.
 
         T is the product of W Wᵀ + diag(v) over the categorical columns, φ_X is the correlation of actions, and φ_C that
-        of the states' numeric columns; δ is 1 for equal categories, else 0. The pullback converts a gradient by K to
-        the gradient by the parameters (r, p).
+        of the states' numeric columns; δ is 1 for equal categories, else 0. The pullback converts a gradient ∂/∂K to
+        ∂/∂parameters (r, p).
         """
         blocks = CategoryBlocks(self.states, self.actions, self.profile, points, parameters)
         own, constant, loadings = self._unpacked(parameters)
@@ -186,8 +186,8 @@ class CategoryBlocks:
     def covariance(self, table: Tensor, constant: Tensor) -> tuple[Tensor, Pullback]:
         """Return covariances K = (table φ_X + δ constant) φ_C (r, n, n), and their pullback.
 
-        The pullback converts a gradient by K to gradients by the log-lengthscales, the table and the logarithm of the
-        constant.
+        The pullback converts a gradient ∂/∂K to gradients with respect to the log-lengthscales, the table and the
+        logarithm of the constant.
         """
         x, c = self._x, self._c
         inner = table * x.value + constant * self.same

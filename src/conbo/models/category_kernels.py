@@ -29,7 +29,7 @@ from conbo.models.prior_draws import FourierFeatures, FourierTerms, PriorDraws, 
 
 @dataclass(frozen=True)
 class CategoryTerm:
-    """One term of a covariance between the categories of two states s and s': a(s) a(s'), with a the `amplitude`.
+    """One term of a covariance between the categories of two states s and s': a(s) a(s'), where a is `amplitude`.
 
     If some columns are marked in `own`, the term is zero unless both states have the same choices in these columns.
     """

@@ -19,9 +19,10 @@ MOST_NOISE = 0.05  # largest noise variance: with more, the expected reward is a
 
 
 def settled_sites(start: Mode, points: Tensor, rewards: Tensor, noise: Expected, floor: float) -> Sites:
-    """Return pseudo-observations that replace clipped rewards (n,) at points (n, d), and suit a mode near `start`.
+    """Return pseudo-observations that replace clipped rewards (n,) at points (n, d).
 
-    They are computed in turn with the mode. `start` is a mode for the rewards above the floor.
+    They depend on the hyperparameters, so both are computed in turn. `start`, a mode for the rewards above the floor,
+    is where the hyperparameters start.
     """
     target, parameters, there = start.target, start.parameters, points.cpu()
     for _ in range(ROUNDS):

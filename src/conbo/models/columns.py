@@ -19,7 +19,7 @@ def squared_distances(a: Tensor, b: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Columns:
-    """How the columns of a block (of states, or of actions) become features of a kernel.
+    """How the columns of states, or of actions, become features (inputs) of a kernel.
 
     A numeric column is a feature itself. A column with c choices becomes c one-hot features, divided by √2, so that two
     different choices have distance one.

@@ -1,4 +1,4 @@
-"""Covariances of a `ProductFamily` and gradients by its log-lengthscales, by compiled loops over pairs of points.
+"""Covariances of a `ProductFamily` and their gradients, by compiled loops over pairs of points.
 
 With a hundred rewards, the arithmetic of a likelihood takes a few tenths of a millisecond, and torch calls on whole
 matrices take several times as long.
@@ -36,10 +36,10 @@ def covariance(profile: str, states: Array, actions: Array, outputscale: Tensor)
 def pullback(
     profile: str, states: Array, actions: Array, matrix: Tensor, gradient: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Convert a gradient by covariances to gradients by log-lengthscales of states and actions and by log σ².
+    """Convert gradients with respect to covariances into gradients with respect to the kernels' parameters.
 
     `gradient` (r, n, n) is symmetric, and taken with respect to the covariances `matrix` (r, n, n). The results are
-    (r, width) for states, (r, width) for actions, and (r,).
+    with respect to the log-lengthscales of states (r, width) and of actions (r, width), and to log σ² (r,).
     """
     of_states, of_actions = np.zeros(states.shape[:2]), np.zeros(actions.shape[:2])
     of_variance, scratch = np.zeros(len(matrix)), np.empty((2, states.shape[2]))

@@ -89,7 +89,7 @@ class Conditioned:
 
     @property
     def observed_noise(self) -> Tensor:
-        """Variances (n,) of the noise of the observations: the diagonal of K minus the prior variances."""
+        """Variances (n,) of the observations' noise: their total variances minus their prior variances."""
         return (self.factor.square().sum(-1) - self.kernel.variance(self.states)).clamp_min(0)
 
     @property
@@ -219,13 +219,14 @@ class Conditioned:
         return self
 
     def reward_gradient(self, ahead: LookAhead, weights: Tensor) -> Tensor:
-        """Return gradients (c, d) by the candidates of Σ_i weights[:, i] cov(new reward, observed reward i)."""
+        """Return the gradients (c, d) of Σ_i weights[:, i] cov(new reward, reward i) with respect to the candidates."""
         return self.kernel.gradient((ahead.states, ahead.actions), self.observed, weights)
 
     def look_ahead_slopes(self, candidates: Tensor, points: Tensor) -> Tensor:
-        """Return the slopes σ̃ (c, p) of the look-ahead means at points (p, d), for candidates (c, d).
+        """Return how strongly the posterior means at points (p, d) react to one more reward at candidates (c, d).
 
         If the reward at a candidate is z standard deviations above its prediction, the mean at a point rises by σ̃ z.
+        The results are these slopes σ̃ (c, p).
         """
         ahead, here = self.look_ahead(candidates), self.kernel.scaled(points)
         own = self.kernel.covariance((ahead.states, ahead.actions), here)

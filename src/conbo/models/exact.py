@@ -42,7 +42,7 @@ class ExactPosterior(Conditioned):
 
     @property
     def batches_look_ahead(self) -> bool:
-        """True, because many look-ahead slopes are computed at once, as matrix products."""
+        """True, because `look_ahead_slopes` computes thousands of slopes as matrix products, which is fast."""
         return True
 
     @property
@@ -96,10 +96,10 @@ class ExactPosterior(Conditioned):
         return ExactSearch(self, space, actions)
 
     def look_ahead_lines(self, candidates: Tensor, states: Tensor, actions: Tensor) -> ExactLines:
-        """Return the look-ahead lines of actions (k, m, q, d_x) in states (k, m, d_s), for candidates (k, d).
+        """Return the posterior means of actions (k, m, q, d_x) in states (k, m, d_s) after one more reward.
 
-        A line mean + slope z is the posterior mean if the reward at the candidate is z standard deviations above its
-        prediction.
+        The reward is at one of the candidates (k, d), and z standard deviations above its prediction. Then a posterior
+        mean is a line mean + slope z.
         """
         return lines_at(self, candidates, states, actions)
 

@@ -39,9 +39,9 @@ BASINS = 4  # number of local maxima of the posterior mean that are kept for eac
 
 @dataclass(frozen=True)
 class ExactLines:
-    """The look-ahead lines mean + slope z of q actions in each of m states, for each of k candidates.
+    """The posterior means of q actions in each of m states, after one more reward at each of k candidates.
 
-    A line is the posterior mean if the reward at the candidate is z standard deviations above its prediction.
+    They are lines mean + slope z, if the reward is z standard deviations above its prediction.
     """
 
     mean: Tensor  # (k, m, q)
@@ -53,9 +53,9 @@ class ExactLines:
     rows: StateRows
 
     def gradient(self, pull: Tensor) -> Tensor:
-        """Return the gradient (k, d) of Σ pull · slope by the k candidates, for any weights `pull` (k, m, q).
+        """Return the gradient (k, d) of Σ pull · slope with respect to the k candidates.
 
-        The sum is over states and actions. The actions are held fixed.
+        `pull` (k, m, q) are weights of the q actions in each of the m states, all of which are held fixed.
         """
         posterior, ahead, rows = self.posterior, self.ahead, self.rows
         # Σ pull σ̃ = Σ pull kⁿ(x*, candidate) / sd, and kⁿ = k⁰(x*, candidate) - k⁰(x*, X̃) K⁻¹ k⁰(X̃, candidate)
@@ -81,10 +81,10 @@ class ExactLines:
 
 
 def lines_at(posterior: Conditioned, candidates: Tensor, states: Tensor, actions: Tensor) -> ExactLines:
-    """Return the look-ahead lines of actions (k, m, q, d_x) in states (k, m, d_s), for candidates (k, d).
+    """Return the posterior means of actions (k, m, q, d_x) in states (k, m, d_s) after one more reward.
 
-    A line mean + slope z is the posterior mean if the reward at the candidate is z standard deviations above its
-    prediction.
+    The reward is at one of the candidates (k, d), and z standard deviations above its prediction. Then a posterior mean
+    is a line mean + slope z.
     """
     ahead, rows = posterior.look_ahead(candidates), state_rows(posterior, states)
     features, shape = posterior.kernel.actions.scaled(actions), states.shape[:2]
@@ -148,9 +148,9 @@ class ExactGains:
 
 @dataclass
 class SelectedSets:
-    """k of the r sets of states of a `StatesAhead`, with the maximizers that the last searches found in them."""
+    """Some sets of states of a `StatesAhead`, with the actions that the last searches found in them."""
 
-    numbers: list[int]  # indices of these k sets among all r
+    numbers: list[int]  # indices of these k sets among all sets
     rows: StateRows
     states: Tensor  # (k·m, d_s)
     limits: FeatureLimits | None
@@ -191,7 +191,7 @@ class StatesAhead:
         return LineGains(*rule.combine(mean, slope, similarity), lines)
 
     def _select(self, rows: Tensor) -> SelectedSets:
-        """Return the sets of states with indices `rows` (k,)."""
+        """Return the sets of states with indices `rows` (k,), and what is known about them."""
         numbers, before = rows.tolist(), self._selected
         if before is not None and before.numbers == numbers:
             return before

@@ -110,10 +110,11 @@ class RoughGains:
         return self._rough(lines, slopes) + curvature_gain
 
     def _reactions(self, ahead: LookAhead, new_scale: Tensor, new_offset: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return the look-ahead slopes (r, m, k) at k local maxima of each state, and the gain from curvature (r, m).
+        """Return how k local maxima of a state react to a reward (r, m, k), and the gain from moving the best (r, m).
 
-        The gain from curvature is what moving the best action after the reward adds, to second order. It is capped at
-        what the steepest possible line could gain.
+        The reactions are slopes: a reward z standard deviations above its prediction raises the mean by z times the
+        slope. The gain from moving the best action after the reward is computed to second order, and capped at what the
+        steepest possible line could gain.
         """
         factor, (m, k, f) = self._posterior.kernel.actions, self._basins.shape
         best, old_gradient, whitening = self._curvature
@@ -141,9 +142,9 @@ class RoughGains:
 
 
 def stiffness_across_limits(limits: FeatureLimits, features: Tensor, curvature: Tensor) -> Tensor:
-    """Return the curvature (m, f, f) to add, so that best actions (m, f) do not move across active constraints.
+    """Return what to add to `curvature` (m, f, f) so that best actions (m, f) do not move across active constraints.
 
-    `curvature` (m, f, f) is the negated Hessian of the posterior mean, without the constraints.
+    `curvature` is the negated Hessian of the posterior mean at the best actions.
     """
     normals, gaps = (part[:, 0] for part in limits.tangents(features[:, None]))  # (m, J, f), (m, J)
     normals = normals / normals.norm(dim=-1, keepdim=True).clamp_min(1e-300) * (gaps < ACTIVE_SLACK)[..., None]

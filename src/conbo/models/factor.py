@@ -1,4 +1,4 @@
-"""A correlation over one block of columns (states or actions): one factor of a kernel."""
+"""The correlation of states, or of actions: one factor of a kernel."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -46,7 +46,7 @@ class Factor:
 
     @cached_property
     def feature_scales(self) -> Tensor:
-        """What each feature is multiplied by (width,): the profile's `unit` divided by the feature's lengthscale."""
+        """What each input is multiplied by (width,): the profile's `unit` divided by the input's lengthscale."""
         return self.profile.unit / self.lengthscales[list(self.columns.owner)]
 
     @cached_property
@@ -93,9 +93,9 @@ class Factor:
         return warped if self.warp is None else self.warp.inverse(warped)
 
     def in_unit_cube(self, gradient: Tensor, features: Tensor) -> Tensor:
-        """Convert gradients (..., width) by scaled inputs to gradients (..., d) by points; zero for categories.
+        """Convert gradients with respect to scaled inputs (..., width) into gradients with respect to points (..., d).
 
-        The gradients were taken at the scaled inputs `features` (..., width).
+        `features` (..., width) are the scaled inputs at which the gradients were taken. Categories get zero.
         """
         gradient = gradient * self.feature_scales
         if self.columns.categorical:

@@ -22,7 +22,7 @@ from conbo.spaces import Array, Space
 class FeatureShapes:
     """Constraints on actions as functions of a kernel's scaled inputs: the part that is the same in all states.
 
-    Linear constraints are linear in the user's units, so it also says how scaled inputs become such units.
+    Linear constraints are linear in the user's units, so it also knows how to convert scaled inputs to these units.
     """
 
     space: Space
@@ -54,7 +54,7 @@ class FeatureShapes:
 
     @cached_property
     def edges(self) -> Tensor:
-        """Margins (first row) and rounding tolerances (second row) of the J linear constraints: (2, J)."""
+        """Two rows (2, J) for J constraints: the slack that projected points keep, and the tolerance for rounding."""
         like, linear = self.factor.lengthscales, self.feasible.limits
         if linear is None:
             return like.new_zeros(2, 0)
@@ -93,7 +93,7 @@ class FeatureLimits:
 
     @property
     def factor(self) -> Factor:
-        """The factor that turns actions into scaled inputs."""
+        """The kernel's correlation of actions, which also turns actions into scaled inputs."""
         return self.shapes.factor
 
     @property
@@ -126,7 +126,7 @@ class FeatureLimits:
         return normals, gaps.clamp_min(0)
 
     def _values(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the numeric ones of actions x (r, q, width) in the user's units, and their derivatives by x."""
+        """Return the numeric actions at x (r, q, width) in the user's units, and their derivatives dvalue/dx."""
         numeric, places = list(self.factor.columns.numeric), list(self.factor.columns.numeric_features)
         points = self.factor.unscaled(x)
         slopes = 1 / self.factor.feature_scales[places]
@@ -147,7 +147,10 @@ class FeatureLimits:
         return (slack >= torch.where(margins > 0, 0.0, -rounding)).all(-1)
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Project actions x (r, q, width) onto the linear constraints, and return also where this succeeded (r, q)."""
+        """Move actions x (r, q, width) to nearby ones that satisfy the linear constraints.
+
+        The second result (r, q) says which of them now do.
+        """
         inside = self.contains(x)
         rows = (~inside).nonzero()[:, 0]
         if len(rows) == 0 or self.linear is None:

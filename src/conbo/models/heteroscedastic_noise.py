@@ -48,5 +48,5 @@ class HeteroscedasticNoise:
 
 
 def centered_features(columns: Columns, points: Tensor) -> Tensor:
-    """Return 2 h - 1 (..., features) for the features h of points (..., d), so that a number in [0, 1] is centered."""
+    """Return 2 h - 1 (..., features) for the features h of points (..., d), which centers numbers in [0, 1]."""
     return 2 * columns.features(points) - 1

@@ -213,7 +213,8 @@ class Features:
 class Block:
     """The correlation φ between the states, or between the actions, of all pairs of n points, and its slope ψ.
 
-    Both are tables (r, n, n), for r sets of lengthscales. The gradient of φ(a, b) by the scaled inputs a is -ψ (a-b).
+    Both are tables (r, n, n), for r sets of lengthscales. The gradient of φ(a, b) with respect to the scaled inputs a
+    is -ψ (a-b).
     """
 
     def __init__(self, features: Features, profile: Profile) -> None:
@@ -252,7 +253,10 @@ class Term:
             self._slope = variance[:, None, None] * self._block.slope
 
     def pullback(self, gradient: Tensor) -> tuple[Tensor, Tensor]:
-        """Convert a gradient (r, n, n) by the covariance to gradients by log-lengthscales (r, d) and by log σ² (r,)."""
+        """Convert a gradient (r, n, n) with respect to the covariance into gradients with respect to its parameters.
+
+        These are the log-lengthscales (r, d) and log σ² (r,).
+        """
         if self._compiled:
             _, in_features, in_variance = compiled_product_family.pullback(
                 self._profile.name, *self._blocks, self.matrix, gradient

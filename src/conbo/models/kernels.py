@@ -165,12 +165,15 @@ class Kernel(ABC):
         return pulled(weights * state_slope, here[0], there[0]), in_actions
 
     def gradient(self, here: Features, there: Features, weights: Tensor) -> Tensor:
-        """Return the gradients of `weighted_gradient`, but with respect to unit-cube points: (..., p, d)."""
+        """Return the gradients that `weighted_gradient` defines, but with respect to unit-cube points: (..., p, d)."""
         in_states, in_actions = self.weighted_gradient(here, there, weights)
         return self.in_unit_cube((in_states, in_actions), here)
 
     def in_unit_cube(self, gradients: Features, here: Features) -> Tensor:
-        """Convert gradients by scaled inputs, taken at `here`, to gradients (..., d) by unit-cube points."""
+        """Convert gradients with respect to scaled inputs into gradients with respect to unit-cube points (..., d).
+
+        `here` are the scaled inputs at which the gradients were taken.
+        """
         blocks = zip((self.states, self.actions), gradients, here, strict=True)
         return torch.cat([factor.in_unit_cube(gradient, features) for factor, gradient, features in blocks], -1)
 
@@ -226,7 +229,7 @@ def pulled(table: Tensor, here: Tensor, there: Tensor) -> Tensor:
     """Return the sums -Σ_m table[..., p, m] (here_p - there_m), of shape (..., p, width).
 
     If the table holds weights times the slopes ψ of a correlation φ, these are the gradients of the weighted sums of φ
-    with respect to `here`, because the gradient of φ(a, b) by a is -ψ (a-b).
+    with respect to `here`, because the gradient of φ(a, b) with respect to a is -ψ (a-b).
     """
     towards = (table @ there) if there.dim() == 2 else torch.einsum("...pm,pmf->...pf", table, there)
     return towards - table.sum(-1, keepdim=True) * here
@@ -253,7 +256,7 @@ class ProductKernel(Kernel):
         return states.new_full(states.shape[:-1], self.outputscale)
 
     def weighted_gradient(self, here: Features, there: Features, weights: Tensor) -> Features:
-        """Return the gradients of `Kernel.weighted_gradient`, by compiled loops if there are any for these inputs."""
+        """Return the gradients that `Kernel.weighted_gradient` defines, computed by a compiled loop if possible."""
         profiles = self.states.profile, self.actions.profile
         if compiled_product_kernel.handles(profiles, *here, *there, weights):
             names = self.states.profile.name, self.actions.profile.name

@@ -105,7 +105,7 @@ class LogPosterior:
         wide, cauchy_noise = family.wide_variances, self.learned and noise != "small"
         center, width = SMALL_NOISE if noise == "small" else USUAL_NOISE
         lengthscales = sqrt(2) + 0.5 * log(len(self.columns.categories))
-        # the process reaches farther than clipped rewards do
+        # unclipped values vary more than clipped rewards
         self._log_variance = 0.0 if sites is None else 2 * log(sites.scale)
         self._location = self._by_kind(lengthscales, self._log_variance, loadings, center, 0.0)
         self._spread = self._by_kind(sqrt(3), WIDE_VARIANCES if wide else 1.0, LOADING_SPREAD, width, SLOPE_SPREAD)
@@ -247,7 +247,7 @@ class LogPosterior:
         return 0.5 * (second + second.mT) * scale[:, None] * scale, float(means[0])
 
     def promise(self, parameters: Tensor, some: slice) -> float:
-        """Estimate the log-density (nats) that a Newton step in some of the parameters (p,) would gain.
+        """Estimate by how many nats a Newton step in some of the parameters (p,) would raise the log-density.
 
         `some` selects these parameters. The Hessian of the Newton step is estimated as in `curvature`.
         """
@@ -333,9 +333,9 @@ class LogPosterior:
         return values.sum(-1), gradients
 
     def _noise(self, parameters: Tensor) -> tuple[Tensor, Callable[[Tensor], list[Tensor]]]:
-        """Return the noise variances of the rewards, (r, n), (r, 1) or (n,), and their pullback.
+        """Return the noise variances of the rewards, (r, n), (r, 1) or (n,), and a function for their gradients.
 
-        The pullback maps a gradient (r, n) with respect to the variances to gradients with respect to the noise's
+        The function converts a gradient (r, n) with respect to the variances into gradients with respect to the noise's
         parameters.
         """
         if not isinstance(self.noise, str):

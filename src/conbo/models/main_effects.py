@@ -52,7 +52,7 @@ class MainEffectsKernel(Kernel):
         return self.interaction.scale(a, b) + self.action_variance
 
     def scale_slope(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return ψ (..., p, q), which gives the gradient of `scale` by the numeric columns of `a`: -ψ (a-b).
+        """Return ψ (..., p, q), which gives the gradient of `scale`: -ψ (a-b) with respect to numeric columns of `a`.
 
         It is that of the interaction, because the added variance is constant.
         """
@@ -65,7 +65,7 @@ class MainEffectsKernel(Kernel):
         return main if own is None else main + own
 
     def offset_slope(self, a: Tensor, b: Tensor) -> Tensor | None:
-        """Return ψ (..., p, q), which gives the gradient of the interaction's B by numeric columns of `a`: -ψ (a-b).
+        """Return ψ (..., p, q), which gives the gradient of B: -ψ (a-b) with respect to numeric columns of `a`.
 
         The state's main effect is left out, because it has other lengthscales; `weighted_gradient` adds its gradient.
         """
@@ -76,7 +76,10 @@ class MainEffectsKernel(Kernel):
         return self.interaction.variance(states) + (self.action_variance + self.state_variance)
 
     def weighted_gradient(self, here: Features, there: Features, weights: Tensor) -> Features:
-        """Return the gradients of `Kernel.weighted_gradient`, main effects included, by the interaction's inputs."""
+        """Return the gradients that `Kernel.weighted_gradient` defines, main effects included.
+
+        They are with respect to the interaction's scaled inputs.
+        """
         in_states, in_actions = super().weighted_gradient(here, there, weights)
         mine, others = self._of_effect(here[0]), self._of_effect(there[0])
         own_partners = others.dim() == 3
@@ -97,11 +100,11 @@ class MainEffectsKernel(Kernel):
         }
 
     def page_columns(self) -> tuple[int, ...] | None:
-        """Return the state columns for which the report's web page needs tables of the interaction, as in `Kernel`."""
+        """Return the state columns for which the report's web page needs tables; None if it cannot use the kernel."""
         return self.interaction.page_columns()
 
     def without_main_effects(self) -> Kernel:
-        """Return the interaction alone."""
+        """Return the kernel without the main effects of state and action."""
         return self.interaction
 
     def page_main_effects(self) -> dict[str, Any]:
@@ -130,11 +133,11 @@ class MainEffectsKernel(Kernel):
 
     @cached_property
     def _ratio(self) -> Tensor:
-        """Factors that convert inputs scaled for the interaction, those in `_features`, to those of the main effect."""
+        """Factors that rescale states from the interaction's lengthscales to those of the state's main effect."""
         return self.state_effect.feature_scales / self.states.feature_scales[list(self._features)]
 
     def _of_effect(self, states: Tensor) -> Tensor:
-        """Convert states from scaled inputs (..., width) of the interaction to those of the state's main effect."""
+        """Rescale states (..., width) from the interaction's lengthscales to those of the state's main effect."""
         return states[..., list(self._features)] * self._ratio
 
 
@@ -179,8 +182,8 @@ class MainEffectsFamily(ExtendedFamily):
     def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
         """Return covariances (r, n, n) of points (n, d) for parameters (r, p), with main effects, and their pullback.
 
-        The pullback converts a gradient by the covariances to the gradient by the parameters (a vector-Jacobian
-        product).
+        The pullback is a vector-Jacobian product: it converts a gradient with respect to the covariances into one with
+        respect to the parameters.
         """
         own, effect, variances = self._split(parameters)
         d_s, d_x = len(self.states.categories), len(self.actions.categories)

@@ -24,7 +24,7 @@ from conbo.models.modes import (
     map_margin,
 )
 
-MAP_CURVATURE = 5.0  # assumed negated second derivative of the log-density by each parameter of the map at a start
+MAP_CURVATURE = 5.0  # assumed curvature of the log-density along each parameter of the map, where a search starts
 
 
 def with_mapped_rewards(

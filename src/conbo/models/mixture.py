@@ -157,7 +157,7 @@ class Mixture:
 
     @property
     def batches_look_ahead(self) -> bool:
-        """Whether all members compute thousands of look-ahead slopes in milliseconds."""
+        """Whether `look_ahead_slopes` is fast for thousands of points in all members."""
         return all(member.batches_look_ahead for member in self.members)
 
     def even_actions(self, actions: Tensor) -> Tensor:
@@ -173,18 +173,19 @@ class Mixture:
         return MixtureSearch(self, space, actions, searches)
 
     def look_ahead_lines(self, candidates: Tensor, states: Tensor, actions: Tensor) -> "MixtureLines":
-        """Return the look-ahead lines of actions (k, m, q, d_x) in states (k, m, d_s), for candidates (k, d).
+        """Return the posterior means of actions (k, m, q, d_x) in states (k, m, d_s) after one more reward.
 
-        A line mean + slope z is the posterior mean if the reward at the candidate is z standard deviations above its
-        prediction.
+        The reward is at one of the candidates (k, d), and z standard deviations above its prediction. Then a posterior
+        mean is a line mean + slope z.
         """
         lines = [member.look_ahead_lines(candidates, states, actions) for member in self.members]
         return MixtureLines(self, lines, NewReward.of(self, candidates))
 
     def look_ahead_slopes(self, candidates: Tensor, points: Tensor) -> Tensor:
-        """Return the slopes σ̃ (c, p) of the look-ahead means at points (p, d), for candidates (c, d).
+        """Return how strongly the posterior means at points (p, d) react to one more reward at candidates (c, d).
 
         If the reward at a candidate is z standard deviations above its prediction, the mean at a point rises by σ̃ z.
+        The results are these slopes σ̃ (c, p).
         """
         sd = (self.variance(candidates) + self.noise_at(candidates)).sqrt()
         return self.covariance(candidates, points) / sd[:, None]
@@ -211,7 +212,7 @@ class Mixture:
         return {"members": [{"weight": weight, **(record or {})} for weight, record in pairs]}
 
     def page_record(self, space: Space) -> dict[str, Any] | None:
-        """Return what the report's web page needs to compute the members, and their weights; None if it cannot."""
+        """Return what the report's web page needs to compute all members, and their weights; None if it cannot."""
         records = [member.page_record(space) for member in self.members]
         if any(record is None for record in records):
             return None
@@ -366,9 +367,9 @@ class MixtureLines:
         self.slope = mixture._average(within + between) / self._sd[:, None, None]
 
     def gradient(self, pull: Tensor) -> Tensor:
-        """Return the gradient (k, d) of Σ pull · slope by the k candidates, for any weights `pull` (k, m, q).
+        """Return the gradient (k, d) of Σ pull · slope with respect to the k candidates.
 
-        The sum is over m states and q actions of each candidate. These are held fixed.
+        `pull` (k, m, q) are weights of the q actions in each of the m states, all of which are held fixed.
         """
         mixture, new = self._mixture, self._new
         mean_apart = mixture._apart(new.mean_gradient)  # (J, k, d)

@@ -74,7 +74,7 @@ class Mode:
         return self.target.peak(self.parameters)
 
     def like(self, other: "Mode") -> "Mode":
-        """Return `other` with this mode's output warping noted; its rewards must be mapped by the same warping."""
+        """Return `other` marked as a mode with the same output warping as this one."""
         return replace(other, output=self.output, log_jacobian=self.log_jacobian)
 
     def weighted_by_density(self, other: "Mode", margin: float) -> "Mode":

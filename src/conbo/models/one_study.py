@@ -147,7 +147,7 @@ class OneStudy:
 
     @property
     def batches_look_ahead(self) -> bool:
-        """Whether the joint posterior computes thousands of look-ahead slopes in milliseconds."""
+        """Whether `look_ahead_slopes` is fast for thousands of points."""
         return self.whole.batches_look_ahead
 
     def even_actions(self, actions: Tensor) -> Tensor:
@@ -162,17 +162,18 @@ class OneStudy:
         return _Search(self.whole.action_search(self.space, actions))
 
     def look_ahead_lines(self, candidates: Tensor, states: Tensor, actions: Tensor) -> "_Lines":
-        """Return the look-ahead lines of actions (k, m, q, d_x) in states (k, m, d_s), for candidates (k, d).
+        """Return the posterior means of actions (k, m, q, d_x) in states (k, m, d_s) after one more reward.
 
-        A line mean + slope z is the posterior mean if the reward at the candidate is z standard deviations above its
-        prediction.
+        The reward is at one of the candidates (k, d), and z standard deviations above its prediction. Then a posterior
+        mean is a line mean + slope z.
         """
         return _Lines(self.whole.look_ahead_lines(_of_this(candidates), _of_this(states), actions))
 
     def look_ahead_slopes(self, candidates: Tensor, points: Tensor) -> Tensor:
-        """Return the slopes σ̃ (c, p) of the look-ahead means at points (p, d), for candidates (c, d).
+        """Return how strongly the posterior means at points (p, d) react to one more reward at candidates (c, d).
 
         If the reward at a candidate is z standard deviations above its prediction, the mean at a point rises by σ̃ z.
+        The results are these slopes σ̃ (c, p).
         """
         return self.whole.look_ahead_slopes(_of_this(candidates), _of_this(points))
 
@@ -236,7 +237,7 @@ class _Values:
 
 @dataclass(frozen=True)
 class _Gains:
-    """The values of this study's candidates in its states, with gradients."""
+    """The values of this study's candidates in its states, such as knowledge gradients, and how they change."""
 
     whole: StateGains
 

@@ -40,19 +40,19 @@ class OutputMap(ABC):
 
     @abstractmethod
     def expected(self, value: Tensor, noise: Tensor) -> Tensor:
-        """Return the expected reward, given the noise-free value of the process and the variance of its noise."""
+        """Return the expected reward, given the Gaussian process's noise-free value and the variance of its noise."""
 
     @abstractmethod
     def expected_slope(self, value: Tensor, noise: Tensor) -> Tensor:
-        """Return the derivative of the expected reward by the noise-free value of the process, elementwise."""
+        """Return the derivative of the expected reward with respect to the process's noise-free value, elementwise."""
 
     @abstractmethod
     def values(self, rewards: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Map rewards (n,) to values of the process, and noise variances of the rewards (n,) to those of the values."""
+        """Map rewards (n,) to values of the Gaussian process, and the variances of their noise (n,) accordingly."""
 
     @abstractmethod
     def rewards(self, values: Tensor) -> Tensor:
-        """Return the rewards (n,) that are mapped to these values of the process; the inverse of `values`."""
+        """Return the rewards that are mapped to these values of the Gaussian process; the inverse of `values`."""
 
     @abstractmethod
     def record(self) -> dict[str, Any]:
@@ -81,7 +81,7 @@ class OutputMap(ABC):
     def gain(self, before: Tensor, gain: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Return how much the expected reward rises if the process rises from `before` by `gain`, elementwise.
 
-        `noise` is the variance of the process's noise. The second result is the derivative of the rise by `gain`.
+        `noise` is the variance of the process's noise. The second result is d rise / d gain.
         """
         after = before + gain
         return self.expected(after, noise) - self.expected(before, noise), self.expected_slope(after, noise)
@@ -131,9 +131,10 @@ class LowTail(OutputMap):
         return self.scale * (distance.clamp_max(LARGEST_EXPONENT) - self.power * distance).exp()
 
     def _below(self, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Return how far standardized values are below the pivot p, and log(1 + (p - y)/τ) for their rewards y.
+        """Return two measures of how far standardized values are below the pivot, in units of `width`.
 
-        The first is in units of τ after the map, and negative above the pivot. The second is 0 above the pivot.
+        The first is their distance after the map, which is negative above the pivot. The second is log(1 + distance) of
+        their rewards, which is 0 above the pivot.
         """
         below = -(self.shift + self.scale * values) / self.width
         distance = below.clamp_min(0)
@@ -144,7 +145,7 @@ class LowTail(OutputMap):
         return self.rewards(value[..., None] + noise.sqrt()[..., None] * NODES.to(value)) @ WEIGHTS.to(value)
 
     def expected_slope(self, value: Tensor, noise: Tensor) -> Tensor:
-        """Return the derivative of the expected reward by the noise-free value of the process, elementwise."""
+        """Return the derivative of the expected reward with respect to the process's noise-free value, elementwise."""
         return self.slope_of_rewards(value[..., None] + noise.sqrt()[..., None] * NODES.to(value)) @ WEIGHTS.to(value)
 
     def record(self) -> dict[str, Any]:
@@ -173,7 +174,7 @@ class Limits(OutputMap):
         return inner.clamp(self.low, self.high)
 
     def expected_slope(self, value: Tensor, noise: Tensor) -> Tensor:
-        """Return the derivative of the expected reward by the noise-free value of the process; 0 beyond the bounds."""
+        """Return the derivative of the clamped expected reward with respect to the process's noise-free value."""
         inner = value if self.tail is None else self.tail.expected(value, noise)
         slope = torch.ones_like(inner) if self.tail is None else self.tail.expected_slope(value, noise)
         return torch.where((inner > self.low) & (inner < self.high), slope, 0.0)

@@ -78,7 +78,7 @@ class BestActions:
 
 @dataclass(frozen=True)
 class GainRule:
-    """How the knowledge gradient in a state is estimated from lines mean + slope z.
+    """How the knowledge gradient in a state is estimated from posterior means after a new reward: lines mean + slope z.
 
     A line is the posterior mean of an action after one more reward, if this reward is z standard deviations above its
     prediction. If `nodes` is None, there is one line for every action of a fixed pool. Otherwise `nodes` holds a few
@@ -91,7 +91,7 @@ class GainRule:
 
 
 class StateGains(Protocol):
-    """The values of k candidates in m states each, such as knowledge gradients, with gradients by the candidates."""
+    """The values of k candidates in m states each, such as knowledge gradients, and how they change with candidates."""
 
     @property
     def values(self) -> Tensor:
@@ -175,7 +175,10 @@ class LookAheadLines(Protocol):
         """Slopes (k, m, q) of the lines mean + slope z: k candidates, m states, q actions."""
 
     def gradient(self, pull: Tensor) -> Tensor:
-        """Return the gradient (k, d) of Σ pull · slope by the k candidates, for any weights `pull` (k, m, q)."""
+        """Return the gradient (k, d) of Σ pull · slope with respect to the k candidates.
+
+        `pull` (k, m, q) are weights of the q actions in each of the m states, all of which are held fixed.
+        """
 
 
 class BestSearch(Protocol):
@@ -214,7 +217,7 @@ class Paths(Protocol):
 
 
 class Predicts(Protocol):
-    """The capability to predict rewards: moments of the posterior at points."""
+    """The capability to predict rewards at points."""
 
     @property
     def n_state_dims(self) -> int:
@@ -288,7 +291,7 @@ class LooksAhead(Protocol):
 
     @property
     def batches_look_ahead(self) -> bool:
-        """Whether thousands of look-ahead slopes take only milliseconds; if not, callers ask for fewer."""
+        """Whether `look_ahead_slopes` is fast for thousands of points; if not, callers ask for fewer."""
 
     def even_actions(self, actions: Tensor) -> Tensor:
         """Return a pool of evenly spread actions (p, d_x), with every second one moved to suit the input warping.
@@ -300,16 +303,17 @@ class LooksAhead(Protocol):
         """Return a search for the best actions of given states, which starts from a pool of actions (p, d_x)."""
 
     def look_ahead_lines(self, candidates: Tensor, states: Tensor, actions: Tensor) -> LookAheadLines:
-        """Return the look-ahead lines of actions (k, m, q, d_x) in states (k, m, d_s), for candidates (k, d).
+        """Return the posterior means of actions (k, m, q, d_x) in states (k, m, d_s) after one more reward.
 
-        A line mean + slope z is the posterior mean if the reward at the candidate is z standard deviations above its
-        prediction.
+        The reward is at one of the candidates (k, d), and z standard deviations above its prediction. Then a posterior
+        mean is a line mean + slope z.
         """
 
     def look_ahead_slopes(self, candidates: Tensor, points: Tensor) -> Tensor:
-        """Return the slopes σ̃ (c, p) of the look-ahead means at points (p, d), for candidates (c, d).
+        """Return how strongly the posterior means at points (p, d) react to one more reward at candidates (c, d).
 
         If the reward at a candidate is z standard deviations above its prediction, the mean at a point rises by σ̃ z.
+        The results are these slopes σ̃ (c, p).
         """
 
     def draw_paths(self, n: int, generator: torch.Generator, features: int = 1024) -> Paths | None:
@@ -339,16 +343,16 @@ class KeepsRecords(Protocol):
 
 
 class Posterior(Predicts, ComparesStates, LooksAhead, KeepsRecords, Protocol):
-    """A fitted model, which can predict, compare states, look ahead and describe itself by records."""
+    """A fitted model: it predicts rewards, compares states, looks ahead to new rewards, and can be saved."""
 
 
 @runtime_checkable
 class Averages(Protocol):
-    """A posterior that is the weighted average of several, the most probable first."""
+    """A posterior that is the weighted average of several models' posteriors, called its members."""
 
     @property
     def members(self) -> tuple[Posterior, ...]:
-        """The posteriors that are averaged."""
+        """The posteriors that are averaged, the most probable first."""
 
     def most_probable(self, share: float) -> Posterior:
         """Return the average of the fewest most probable members whose weights add up to at least `share`.
@@ -412,6 +416,6 @@ class FitsInSteps(Protocol):
     ) -> tuple[Posterior, Callable[[], Posterior] | None]:
         """Return the posterior, and a function that averages it over hyperparameters (None if that changes nothing).
 
-        A `memory` of earlier fits saves time and does not change the result. If this fit starts
-        from a fit to the first observations, `before` holds these, standardized on their own.
+        A `memory` of earlier fits saves time and does not change the result. If this fit starts from a fit to the first
+        observations, `before` holds these, standardized on their own.
         """

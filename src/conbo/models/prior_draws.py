@@ -47,7 +47,7 @@ class PriorDraws(Protocol):
         """Return the values (p, c) of all c functions at p points, which are given as scaled inputs."""
 
     def along(self, here: Features, draws: Tensor) -> tuple[Tensor, Features]:
-        """Return values (p,) and gradients by scaled inputs at p points; point i uses the function `draws[i]`."""
+        """Return values (p,) and gradients at p points (scaled inputs); point i uses function number `draws[i]`."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class FourierFeatures:
         return (self.terms.amplitude(here[0]) * torch.cos(self.terms.angles(*here))) @ self.weights
 
     def along(self, here: Features, draws: Tensor) -> tuple[Tensor, Features]:
-        """Return values (p,) and gradients by scaled inputs at p points; point i uses the function `draws[i]`."""
+        """Return values (p,) and gradients at p points (scaled inputs); point i uses function number `draws[i]`."""
         terms, angles = self.terms, self.terms.angles(*here)
         weighted = self.weights[:, draws].mT * terms.amplitude(here[0])
         falling = -weighted * torch.sin(angles)
@@ -103,7 +103,7 @@ class NystromFeatures:
         return self.kernel.covariance(here, self.points) @ self.weights
 
     def along(self, here: Features, draws: Tensor) -> tuple[Tensor, Features]:
-        """Return values (p,) and gradients by scaled inputs at p points; point i uses the function `draws[i]`."""
+        """Return values (p,) and gradients at p points (scaled inputs); point i uses function number `draws[i]`."""
         weights = self.weights[:, draws].mT  # (p, m)
         value = (self.kernel.covariance(here, self.points) * weights).sum(-1)
         return value, self.kernel.weighted_gradient(here, self.points, weights)

@@ -178,7 +178,7 @@ class SeededPosterior(ExactPosterior):
         return SeededLookAhead(here[0], here[1], weights, sd, self.noise_gradient(candidates), features)
 
     def reward_gradient(self, ahead: LookAhead, weights: Tensor) -> Tensor:
-        """Return gradients (c, d) by the candidates of Σ_i weights[:, i] cov(new reward, observed reward i)."""
+        """Return the gradients (c, d) of Σ_i weights[:, i] cov(new reward, reward i) with respect to the candidates."""
         gradient = super().reward_gradient(ahead, weights)
         if self.effect.function is None or not isinstance(ahead, SeededLookAhead):
             return gradient

@@ -58,8 +58,8 @@ class SeededFamily(ExtendedFamily):
     def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
         """Return covariances (r, n, n) of rewards at points (n, d + 1), effects of seeds included, and their pullback.
 
-        The last column of the points is the seed. The pullback converts a gradient by the covariances to the gradient
-        by the parameters (r, p), which is a vector-Jacobian product.
+        The last column of the points is the seed. The pullback is a vector-Jacobian product: it converts a gradient
+        with respect to the covariances into one with respect to the parameters (r, p).
         """
         own, lengthscales, variances = self._split(parameters)
         plain, seeds = points[:, :-1], points[:, -1]

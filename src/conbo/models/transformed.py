@@ -31,7 +31,7 @@ class TransformedPosterior:
     output: OutputMap  # the map g
 
     def __str__(self) -> str:
-        """Describe the process and its map, for the log."""
+        """Describe the Gaussian process and the map of rewards, for the log."""
         return f"{self.process}, mapped rewards ({type(self.output).__name__})"
 
     @property
@@ -125,7 +125,7 @@ class TransformedPosterior:
 
     @property
     def batches_look_ahead(self) -> bool:
-        """True, because many look-ahead slopes are computed at once, as matrix products."""
+        """True, because `look_ahead_slopes` computes thousands of slopes as matrix products, which is fast."""
         return True
 
     def even_actions(self, actions: Tensor) -> Tensor:
@@ -140,10 +140,10 @@ class TransformedPosterior:
         return TransformedSearch(self, self.process.action_search(space, actions))
 
     def look_ahead_lines(self, candidates: Tensor, states: Tensor, actions: Tensor) -> "TransformedLines":
-        """Return the look-ahead lines of actions (k, m, q, d_x) in states (k, m, d_s), for candidates (k, d).
+        """Return the posterior means of actions (k, m, q, d_x) in states (k, m, d_s) after one more reward.
 
-        A line mean + slope z is the posterior mean if the reward at the candidate is z standard deviations above its
-        prediction.
+        The reward is at one of the candidates (k, d), and z standard deviations above its prediction. Then a posterior
+        mean is a line mean + slope z.
         """
         k, m, q, _ = actions.shape
         points = torch.cat([states[:, :, None].expand(k, m, q, -1), actions], -1).flatten(0, 2)
@@ -151,9 +151,10 @@ class TransformedPosterior:
         return TransformedLines(mean, slopes, self.process.look_ahead_lines(candidates, states, actions))
 
     def look_ahead_slopes(self, candidates: Tensor, points: Tensor) -> Tensor:
-        """Return the slopes σ̃ (c, p) of the look-ahead means at points (p, d), for candidates (c, d).
+        """Return how strongly the posterior means at points (p, d) react to one more reward at candidates (c, d).
 
         If the reward at a candidate is z standard deviations above its prediction, the mean at a point rises by σ̃ z.
+        The results are these slopes σ̃ (c, p).
         """
         return self.process.look_ahead_slopes(candidates, points) * self._slopes(points)
 
@@ -169,7 +170,10 @@ class TransformedPosterior:
         return {**self.process.record(), "output": self.output.record()}
 
     def page_record(self, space: Space) -> dict[str, Any] | None:
-        """Return what the report's web page needs of the process, with the map as `output`; None if it cannot."""
+        """Return the values from which the report's web page computes the posterior; None if it cannot compute it.
+
+        The map of rewards is in the entry `output`.
+        """
         record = self.process.page_record(space)
         return None if record is None else {**record, "output": output_record(self.output, self.process.noise)}
 
@@ -266,7 +270,7 @@ class TransformedGains:
     def _worth(self, before: Tensor, gain: Tensor) -> tuple[Tensor, Tensor]:
         """Convert knowledge gradients `gain` of the process to units of the reward, elementwise.
 
-        `before` holds the highest means of the process in the states. The second result is the derivative by `gain`.
+        `before` holds the highest means of the process in the states. The second result is the derivative of the first.
         """
         noise = gain.new_full((), self.posterior.process.usual_noise)
         return self.posterior.output.gain(before.expand_as(gain), gain, noise.expand_as(gain))
@@ -306,9 +310,9 @@ class TransformedLines:
         return self.slopes * self.lines.slope
 
     def gradient(self, pull: Tensor) -> Tensor:
-        """Return the gradient (k, d) of Σ pull · slope by the k candidates, for any weights `pull` (k, m, q).
+        """Return the gradient (k, d) of Σ pull · slope with respect to the k candidates.
 
-        The sum is over m states and q actions of each candidate. These are held fixed.
+        `pull` (k, m, q) are weights of the q actions in each of the m states, all of which are held fixed.
         """
         return self.lines.gradient(pull * self.slopes)
 

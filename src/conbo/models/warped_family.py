@@ -53,7 +53,8 @@ class WarpedFamily(ExtendedFamily):
         """Return covariances (r, n, n) of points (n, d) for parameters (r, p), and their pullback.
 
         They are computed for one set of parameters at a time, because each set warps the points differently. The
-        pullback converts a gradient by the covariances to the gradient by the parameters (a vector-Jacobian product).
+        pullback is a vector-Jacobian product: it converts a gradient with respect to the covariances into one with
+        respect to the parameters.
         """
         rows = [_Row(self, row, points) for row in parameters]
 
@@ -85,7 +86,7 @@ class _Row:
         self.matrix = matrix[0]
 
     def pullback(self, gradient: Tensor) -> Tensor:
-        """Convert a symmetric gradient (n, n) by the covariances to the gradient (p,) by the parameters."""
+        """Convert a symmetric gradient ∂/∂K (n, n), where K are the covariances, to ∂/∂parameters (p,)."""
         own = torch.cat(self._pull(gradient[None]), -1)[0]
         in_warped = self._kernel.gradient(self._here, self._here, 2 * gradient)[:, self._d_s :]
         return torch.cat([own, (in_warped[:, self._numbers] * self._slopes).sum(1).flatten()])
