@@ -4,7 +4,7 @@ Limits are linear in the values of the actions in the user's units. Limit j hold
 
     slack_j = room_j - Σ_i coefficient_ji value_i(x_i)
 
-A value becomes a coordinate x_i (a scaled feature) in three steps: it is mapped to [0, 1], warped, and multiplied by a
+A value becomes a coordinate x_i (a scaled input) in three steps: it is mapped to [0, 1], warped, and multiplied by a
 factor that contains one over the lengthscale. Coordinates that may move are `free`; `shapes` has a column for each.
 
 | row of `shapes` | meaning                                                                             |
