@@ -45,10 +45,13 @@ class CategoryTable(Protocol):
     """
 
     def covariance(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return the covariances (..., p, q) of states with choices a (..., p, columns) and b (..., q, columns)."""
+        """Return the covariances (..., p, q) of states with categories a (..., p, columns) and b (..., q, columns).
+
+        A category is given by the index of its choice.
+        """
 
     def variance(self, choices: Tensor) -> Tensor:
-        """Return the variances (...) of states with these choices (..., columns)."""
+        """Return the variances (...) of states with categories `choices` (..., columns), given by their indices."""
 
     def terms(self, columns: int) -> list[CategoryTerm]:
         """Return the terms that add up to this covariance, for the given number of categorical columns."""
@@ -71,11 +74,14 @@ class Trend:
     difference: float  # σ₁²
 
     def covariance(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return the covariances (..., p, q) of states with choices a (..., p, columns) and b (..., q, columns)."""
+        """Return the covariances (..., p, q) of states with categories a (..., p, columns) and b (..., q, columns).
+
+        A category is given by the index of its choice.
+        """
         return same_choices(a, b).mul_(self.difference).add_(self.trend)
 
     def variance(self, choices: Tensor) -> Tensor:
-        """Return the variances (...) of states with these choices (..., columns)."""
+        """Return the variances (...) of states with categories `choices` (..., columns), given by their indices."""
         total = self.trend + self.difference
         return torch.full(choices.shape[:-1], total, dtype=torch.float64, device=choices.device)
 
@@ -106,7 +112,10 @@ class MultiTask:
     own: tuple[Tensor, ...]  # v of each column, (choices,)
 
     def covariance(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return the covariances (..., p, q) of states with choices a (..., p, columns) and b (..., q, columns)."""
+        """Return the covariances (..., p, q) of states with categories a (..., p, columns) and b (..., q, columns).
+
+        A category is given by the index of its choice.
+        """
         parts = []
         for column, (loadings, own) in enumerate(zip(self.loadings, self.own, strict=True)):
             mine, other = a[..., column], b[..., column]
@@ -115,7 +124,7 @@ class MultiTask:
         return _product(parts)
 
     def variance(self, choices: Tensor) -> Tensor:
-        """Return the variances (...) of states with these choices (..., columns)."""
+        """Return the variances (...) of states with categories `choices` (..., columns), given by their indices."""
         columns = zip(self.loadings, self.own, choices.unbind(-1), strict=True)
         return _product([loadings[choice].square().sum(-1) + own[choice] for loadings, own, choice in columns])
 

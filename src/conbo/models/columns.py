@@ -47,7 +47,7 @@ class Columns:
 
     @property
     def width(self) -> int:
-        """Number of features."""
+        """Number of features that the columns become."""
         return len(self.owner)
 
     @property

@@ -181,7 +181,7 @@ class StatesAhead:
             mean, slope = (part.unflatten(0, shape) for part in functions.pooled(pool.correlation, pool.features))
             actions, correlation = pool.features.expand(*shape, -1, -1), pool.correlation.mT.expand(*shape, -1, -1)
             mean, slope = without_infeasible(space, self._states[rows], pool.actions, mean, slope)
-            similarity = mean  # without nodes there are no neighbors
+            similarity = mean  # a placeholder: without nodes, similarities are not used
         else:
             maxima = self._maxima(functions, rule.nodes, sets)
             parts = (maxima.mean, maxima.slope, maxima.actions, maxima.correlation)

@@ -29,11 +29,11 @@ class KernelFamily(Protocol):
 
     @property
     def states(self) -> Columns:
-        """The columns of the state."""
+        """The columns of the state, and how they become features of the kernel."""
 
     @property
     def actions(self) -> Columns:
-        """The columns of the action."""
+        """The columns of the action, and how they become features of the kernel."""
 
     @property
     def n_lengthscales(self) -> int:
@@ -74,12 +74,12 @@ class ExtendedFamily:
 
     @property
     def states(self) -> Columns:
-        """The columns of the state."""
+        """The columns of the state, and how they become features of the kernel."""
         return self.family.states
 
     @property
     def actions(self) -> Columns:
-        """The columns of the action."""
+        """The columns of the action, and how they become features of the kernel."""
         return self.family.actions
 
     @property
@@ -124,7 +124,7 @@ class ProductFamily:
 
     @property
     def n_variances(self) -> int:
-        """Number of variances: σ² alone."""
+        """Number of variances: one, the kernel's σ²."""
         return 1
 
     @property

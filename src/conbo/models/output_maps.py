@@ -30,8 +30,8 @@ from torch import Tensor
 
 NODES, WEIGHTS = (torch.from_numpy(part) for part in np.polynomial.hermite_e.hermegauss(11))
 WEIGHTS = WEIGHTS / WEIGHTS.sum()
-LEAST_VARIANCE = 1e-10  # `OutputMap.slope` raises smaller variances to this one, so that it divides by no zero
-NO_LIMIT = 1e9  # limit of a standardized reward that stands for none: an infinite one has no gradient
+LEAST_VARIANCE = 1e-10  # `OutputMap.slope` raises smaller variances to this one, so that it does not divide by zero
+NO_LIMIT = 1e9  # replaces an infinite bound of a standardized reward, which would have no gradient
 LARGEST_EXPONENT = 30.0  # beyond it, exp in the inverse map is continued linearly, so that it does not overflow
 
 

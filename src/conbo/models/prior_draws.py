@@ -54,9 +54,9 @@ class PriorDraws(Protocol):
 class FourierTerms:
     """The j random Fourier features amplitude(s) · cos(ω_xᵀ x + phase(s)) of a kernel; s and x are scaled inputs."""
 
-    amplitude: Callable[[Tensor], Tensor]  # scaled state features (..., f) → (..., j)
+    amplitude: Callable[[Tensor], Tensor]  # scaled inputs of states (..., f) → (..., j)
     frequencies: Tensor  # (action features, j), ω_x
-    phase: Callable[[Tensor], Tensor]  # scaled state features (..., f) → (..., j)
+    phase: Callable[[Tensor], Tensor]  # scaled inputs of states (..., f) → (..., j)
     state_frequencies: Tensor  # (state features, j): gradient of the phase; zero for coded categories
 
     def angles(self, states: Tensor, actions: Tensor) -> Tensor:

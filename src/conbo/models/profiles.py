@@ -19,7 +19,7 @@ from torch import Tensor
 from conbo.errors import SettingError
 
 Tables: TypeAlias = Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]  # r² → φ, ψ, χ
-Spectrum: TypeAlias = Callable[[int, int, torch.Generator], Tensor]  # number of features f, n, generator → (f, n)
+Spectrum: TypeAlias = Callable[[int, int, torch.Generator], Tensor]  # input dimensions f, n, generator → (f, n)
 
 
 @dataclass(frozen=True)

@@ -116,7 +116,7 @@ class SeededPosterior(ExactPosterior):
     def __str__(self) -> str:
         """Describe the chosen model, for the log."""
         parts = ("a constant", self.effect.constant > 0), ("a function", self.effect.function is not None)
-        plain = replace(self, noise=self.within)  # `noise` without the effect of seeds, which __str__ adds
+        plain = replace(self, noise=self.within)  # noise without the effects of seeds, which are described below
         return f"{ExactPosterior.__str__(plain)}, {' and '.join(name for name, there in parts if there)} of every seed"
 
     @property

@@ -159,14 +159,14 @@ class TransformedPosterior:
         return self.process.look_ahead_slopes(candidates, points) * self._slopes(points)
 
     def draw_paths(self, n: int, generator: torch.Generator, features: int = 1024) -> "TransformedPaths":
-        """Draw n functions of the expected reward, by mapping functions that are drawn from the process.
+        """Draw n functions of the expected reward, by mapping functions that are drawn from the Gaussian process.
 
         `features` is the number of random features that approximate the prior.
         """
         return TransformedPaths(self, self.process.draw_paths(n, generator, features))
 
     def record(self) -> dict[str, Any]:
-        """Return the process and, as `output`, the map of rewards as plain values, for a saved policy."""
+        """Return the Gaussian process and, as `output`, the map of rewards as plain values, for a saved policy."""
         return {**self.process.record(), "output": self.output.record()}
 
     def page_record(self, space: Space) -> dict[str, Any] | None:
@@ -215,7 +215,7 @@ class TransformedPosterior:
 
 @dataclass(frozen=True)
 class TransformedSearch:
-    """A search for the actions with the highest expected reward, which starts from the best actions of the process."""
+    """A search for the actions with the highest expected reward under output warping, in given states."""
 
     posterior: TransformedPosterior
     search: ExactSearch

@@ -137,5 +137,5 @@ def ratios(b: Tensor) -> tuple[Tensor, Tensor]:
     near = b.clamp_min(-FAR)
     ratio = sqrt(2 / pi) / torch.special.erfcx(-near / sqrt(2))
     below = -1 / b.clamp_max(-FAR)
-    above = below - 2 * below**3 + 10 * below**5  # asymptotic series of h + b, which would cancel
+    above = below - 2 * below**3 + 10 * below**5  # asymptotic series of h + b, because h and b nearly cancel
     return torch.where(b < -FAR, above - b, ratio), torch.where(b < -FAR, above, ratio + near)
