@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Literal, TypeAlias
 
 from conbo.errors import RewardError, SettingError, shortened
-from conbo.parameters import Value, is_number
+from conbo.values import Value, is_number
 
 COST = "cost"  # the name of the outcome that holds the cost
 LEARNED: Literal["learned"] = "learned"

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, get_args
 
 from conbo.errors import RecordError, RewardError, SettingError, shortened
-from conbo.parameters import is_number
 from conbo.record_fields import Fields
+from conbo.values import is_number
 
 DEFAULT_CONFIDENCE = 0.95
 LARGEST_BOUND = 1e300

@@ -10,18 +10,17 @@
 from __future__ import annotations
 
 import math
-import numbers
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, TypeAlias, TypeGuard
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from conbo.errors import PointError, SpaceError, shortened
+from conbo.values import Value, is_number
 
-Value: TypeAlias = str | int | float | bool
 Array: TypeAlias = NDArray[np.float64]
 
 LARGEST_INTEGER = 10**12  # largest bound for which float64 separates the bins of all integers, on both scales
@@ -305,11 +304,6 @@ class Categorical:
 
 
 Parameter: TypeAlias = Real | Integer | Categorical
-
-
-def is_number(value: object) -> TypeGuard[float]:
-    """Return whether a value is a real number of any type, but not a boolean."""
-    return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
 def _check_log(log: object) -> None:

@@ -7,12 +7,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from conbo.errors import PointError, SpaceError, closest, quoted, shortened
-from conbo.parameters import Array, Categorical, Integer, Parameter, Real, Value
+from conbo.parameters import Array, Categorical, Integer, Parameter, Real
+from conbo.values import MAX_NAME, Value
 
 Point: TypeAlias = Mapping[str, Value]
 
 RESERVED_NAMES = ("number", "reward", "status")  # not allowed, because every table of trials has these columns
-MAX_NAME = 200  # largest number of characters in the name of a parameter or a study
 
 
 def check_parameters(role: str, parameters: object) -> None:

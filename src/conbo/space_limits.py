@@ -13,7 +13,8 @@ from conbo.constraint_text import LinearConstraint
 from conbo.errors import SpaceError, closest, shortened
 from conbo.feasible_set import FeasibleSet
 from conbo.linear_limits import Flags
-from conbo.parameters import Categorical, Parameter, Value
+from conbo.parameters import Categorical, Parameter
+from conbo.values import Value
 
 # called with a state and an action; returns whether the action is allowed in this state
 Feasible: TypeAlias = Callable[[dict[str, Value], dict[str, Value]], bool]

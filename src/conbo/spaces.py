@@ -19,9 +19,9 @@ from conbo.feasible_set import FeasibleSet
 from conbo.html_pieces import table
 from conbo.linear_limits import Flags, linear_limits
 from conbo.parameter_records import parameter_records, read_parameters
-from conbo.parameters import Array, Categorical, Integer, Parameter, Real, Scale, Value, is_number
+from conbo.parameters import Array, Categorical, Integer, Parameter, Real, Scale
 from conbo.record_fields import Fields
-from conbo.space_columns import MAX_NAME, Point
+from conbo.space_columns import Point
 from conbo.space_limits import (
     FUNCTION,
     Feasible,
@@ -32,10 +32,10 @@ from conbo.space_limits import (
     check_limits,
     function_name,
 )
+from conbo.values import Value, is_number
 
 __all__ = [
     "FUNCTION",
-    "MAX_NAME",
     "Array",
     "Categorical",
     "Feasible",

@@ -1,17 +1,22 @@
 """A trial: one point (state and action), and the result of its evaluation."""
 
+from __future__ import annotations
+
 import inspect
 import math
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from conbo.common_random_numbers import SeedRule, check_seed
 from conbo.errors import PointError, RewardError, TrialError, shortened
 from conbo.outcome_constraints import LearnedSettings
-from conbo.spaces import MAX_NAME, Space, Value, is_number
+from conbo.values import MAX_NAME, Value, is_number
+
+if TYPE_CHECKING:
+    from conbo.spaces import Space
 
 LARGEST_REWARD = 1e300  # far below the largest float (1.8e308), so that sums and predictions do not overflow
 MAX_MEASURED = 100  # largest number of outcomes of a trial besides the reward
@@ -181,7 +186,7 @@ class Trial:
         lost = self.error.endswith(LOST) or self.error.startswith(LOST_KINDS)
         return self.status == "failed" and self.error != "" and not lost
 
-    def told(self, outcomes: Outcomes) -> "Trial":
+    def told(self, outcomes: Outcomes) -> Trial:
         """Return the trial, completed with outcomes; raise TrialError if it has failed or has other outcomes."""
         if self.status == "failed":
             raise TrialError(f"trial {self.number} has failed and cannot be told a reward, but got {outcomes.reward}.")
@@ -191,7 +196,7 @@ class Trial:
             raise TrialError(f"trial {self.number} was told {what}={was} before and cannot be told {now} now.")
         return replace(self, status="completed", outcomes=outcomes)
 
-    def failed(self, error: str = "") -> "Trial":
+    def failed(self, error: str = "") -> Trial:
         """Return the trial as failed; raise TrialError if it is completed. A trial that has failed keeps its error."""
         if self.status == "completed":
             raise TrialError(f"trial {self.number} was told reward={self.reward} and cannot fail any more.")

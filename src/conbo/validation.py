@@ -8,8 +8,8 @@ from typing import Any
 from conbo.direction import sign_of
 from conbo.record_fields import Fields
 from conbo.rounding import NINETY_FIVE, as_precise, counted, with_margin
-from conbo.spaces import Value
 from conbo.stratified import Interval, interval
+from conbo.values import Value
 
 SINGLE_ACTION = "the best single action"
 INTERVAL_IN_WORDS = "± is a 95 % interval of what was measured"

@@ -42,6 +42,15 @@ def test_status(conbo: Conbo, learned: library.Study) -> None:
     assert "conbo status --model" in text
 
 
+def test_status_of_a_study_with_functions_of_the_user(conbo: Conbo, folder: Path) -> None:
+    space = library.Space(
+        {"demand": library.Real(10, 100)}, {"stock": library.Real(0, 150)}, feasible=lambda state, action: True
+    )
+    library.Study(space, storage=folder / "own.db", cost=lambda state, action: 1.0).ask()
+    assert "0 completed, 1 running, 0 failed" in conbo("status", "own.db").stdout
+    assert "stock: real from 0 to 150" in conbo("status", "own.db").stdout
+
+
 def test_status_with_a_model(conbo: Conbo, learned: library.Study) -> None:
     record = json.loads(conbo("status", "--model", "--json").stdout)
     summary = learned.summary()

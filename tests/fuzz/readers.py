@@ -26,13 +26,14 @@ from conbo.policies.policy_file import from_record as policy_from_record
 from conbo.policies.policy_file import to_record
 from conbo.quasi_random import sobol
 from conbo.record_fields import checksum, parse_json
-from conbo.spaces import MAX_NAME, Categorical, Integer, Real, Space
+from conbo.spaces import Categorical, Integer, Real, Space
 from conbo.state_distributions import Normal, Weights
 from conbo.study.description import Settings
 from conbo.study.description import from_record as settings_from_record
 from conbo.study.stored_fields import check_trial, settings_of, trial_of
 from conbo.study.trial_csv import read_csv
 from conbo.trials import Outcomes, Trial
+from conbo.values import MAX_NAME
 
 Outcome: TypeAlias = Literal["refused", "valid"]
 

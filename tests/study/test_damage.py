@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from conbo import open_study, study_names
-from conbo.cli.stored_trials import StoredTrials
+from conbo.cli.stored_study import StoredStudy
 from conbo.errors import ConboError, RecordError, StorageError, StudyError
 from conbo.spaces import Categorical, Integer, Real, Space
 from conbo.state_distributions import Triangular, Weights
@@ -96,7 +96,7 @@ def test_a_trial_that_is_missing(storage: str) -> None:
     with pytest.raises(RecordError, match=f"{ORIGIN}trial 2 must be there, but is missing"):
         open_study(storage).ask()
     with pytest.raises(RecordError, match=f"{ORIGIN}trial 2 must be there, but is missing"):
-        StoredTrials(storage, "default")
+        StoredStudy(storage, "default")
 
 
 def test_a_trial_that_goes_missing(storage: str) -> None:

@@ -14,6 +14,7 @@ from conbo.cli.study_file import parse_value, read_study_file
 from conbo.errors import SettingError, StudyError
 
 if TYPE_CHECKING:
+    from conbo.cli.stored_study import StoredStudy
     from conbo.spaces import Parameter, Value
     from conbo.study import Study
 
@@ -61,6 +62,13 @@ def open_existing(source: str, name: str | None, device: str = "cpu") -> "Study"
     if no name is given and it is not clear which study of the storage is meant.
     """
     return conbo.open_study(*location(source, name), device=device)
+
+
+def stored_study(source: str, name: str | None) -> "StoredStudy":
+    """The settings and trials of an existing study, without its model; raises as `open_existing` does."""
+    from conbo.cli.stored_study import StoredStudy  # imports SQLAlchemy, which `conbo --help` must not
+
+    return StoredStudy(*location(source, name))
 
 
 def location(source: str, name: str | None) -> tuple[str, str]:

@@ -14,7 +14,7 @@ from conbo.study.csv_text import csv_rows
 from conbo.study.spreadsheets import marked
 
 if TYPE_CHECKING:
-    from conbo.spaces import Parameter, Space
+    from conbo.spaces import Parameter
 
 Read = TypeVar("Read")
 
@@ -142,10 +142,10 @@ def shown(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def parameter_rows(space: "Space") -> list[tuple[str, str]]:
+def parameter_rows(states: "Mapping[str, Parameter]", actions: "Mapping[str, Parameter]") -> list[tuple[str, str]]:
     """A row for every state and action: its role, and its name with its type and range in words."""
     rows = []
-    for role, parameters in (("state", space.states), ("action", space.actions)):
+    for role, parameters in (("state", states), ("action", actions)):
         rows += [(role, f"{name}: {_in_words(parameter)}") for name, parameter in parameters.items()]
     return rows
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from conbo.cli.exit_codes import NOTHING_OR_FAILED
-from conbo.cli.study_source import create_or_resume, leading_study, location, parse_state, study_arguments
+from conbo.cli.study_source import create_or_resume, leading_study, location, parse_state, stored_study, study_arguments
 from conbo.cli.tables import READABLE, as_csv, check_table, from_rows, read_rows, shown, write_rows
 from conbo.errors import RewardError, StudyError, TrialError, quoted
 from conbo.rounding import counted
 
 if TYPE_CHECKING:
-    from conbo.cli.stored_trials import StoredTrials
+    from conbo.cli.stored_study import StoredStudy
     from conbo.trials import Outcomes, Trial
 
 _EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -42,7 +42,7 @@ def ask(
     Each point is a trial with a number, under which its reward is told. There is no time limit. With several state
     parameters, give --state once for each.
     """
-    from conbo.study.trial_csv import MEASURED
+    from conbo.study.trial_rows import MEASURED
 
     (source,) = leading_study(arguments)
     if output is not None:
@@ -50,7 +50,7 @@ def ask(
     study = create_or_resume(source, name)
     trials = study.ask(number, parse_state(study.space.states, pairs) if pairs else None)
     if output is not None:
-        empty = {"reward": None, **{f"{MEASURED}{each}": None for each in _trials(source, name).needed}}
+        empty = {"reward": None, **{f"{MEASURED}{each}": None for each in stored_study(source, name).needed}}
         write_rows(output, [{"number": t.number, **t.point, **empty} for t in trials])
         first, last = trials[0].number, trials[-1].number
         named = (
@@ -108,21 +108,15 @@ def tell(
     if path is None:
         source, number, reward = leading_study(arguments, "ID", "VALUE")
         outcomes = Outcomes(_reward(reward), noise, with_cost(_measured(pairs), cost))
-        _trials(source, name).tell(_number(number), outcomes)
+        stored_study(source, name).tell(_number(number), outcomes)
         return 0
     if pairs or noise is not None or cost is not None:
         raise click.UsageError("--file tells the columns of a file: leave --noise, --cost and --outcome out.")
     (source,) = leading_study(arguments)
-    return _tell_rows(_trials(source, name), path)
+    return _tell_rows(stored_study(source, name), path)
 
 
-def _trials(source: str, name: str | None) -> "StoredTrials":
-    from conbo.cli.stored_trials import StoredTrials  # imports SQLAlchemy, which `conbo --help` must not
-
-    return StoredTrials(*location(source, name))
-
-
-def _tell_rows(study: "StoredTrials", path: Path) -> int:
+def _tell_rows(study: "StoredStudy", path: Path) -> int:
     rows = read_rows(path)
     columns = {name: None for row in rows.values() for name in row if name is not None}
     if rows and ("number" not in columns or not {"reward", "error"} & columns.keys()):
@@ -141,7 +135,7 @@ def _tell_rows(study: "StoredTrials", path: Path) -> int:
 
 
 def _result(
-    study: "StoredTrials", told: "dict[int, Trial]", row: Mapping[str, Any]
+    study: "StoredStudy", told: "dict[int, Trial]", row: Mapping[str, Any]
 ) -> "tuple[int, Outcomes | str] | None":
     """The number of a row's trial, and its outcomes or its error; None if the row has neither.
 
@@ -167,8 +161,8 @@ def _has(row: Mapping[str, Any], column: str) -> bool:
     return row.get(column) not in (None, "")
 
 
-def _outcomes(study: "StoredTrials", row: Mapping[str, Any]) -> "Outcomes":
-    from conbo.study.trial_csv import measured_cells
+def _outcomes(study: "StoredStudy", row: Mapping[str, Any]) -> "Outcomes":
+    from conbo.study.trial_rows import measured_cells
     from conbo.trials import Outcomes
 
     noise = _reward(row["noise"], "noise") if _has(row, "noise") else None
@@ -214,7 +208,7 @@ def fail(arguments: tuple[str, ...], name: str | None, error: str) -> None:
     it, the trial is canceled.
     """
     source, number = leading_study(arguments, "ID")
-    _trials(source, name).fail(_number(number), error)
+    stored_study(source, name).fail(_number(number), error)
 
 
 @click.command("import")
@@ -263,9 +257,9 @@ def export(
         return
     if output is not None:
         check_table(output)
-    from conbo.study.trial_csv import with_errors
+    from conbo.study.trial_rows import with_errors
 
-    rows = with_errors(_trials(source, name).trials)
+    rows = with_errors(stored_study(source, name).trials)
     if output is not None:
         write_rows(output, rows)
         click.echo(f"Wrote {output}.")

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import conbo
-from conbo.cli.study_source import leading_study, open_existing, parse_row, parse_state, study_arguments, unfolded_log
+from conbo.cli.study_source import (
+    leading_study,
+    open_existing,
+    parse_row,
+    parse_state,
+    stored_study,
+    study_arguments,
+    unfolded_log,
+)
 from conbo.cli.tables import as_columns, as_csv, check_table, from_rows, parameter_rows, read_rows, shown, write_rows
 from conbo.notices import LOG
 from conbo.rounding import MARGIN_IN_WORDS, with_margin
@@ -47,19 +55,19 @@ def status(arguments: tuple[str, ...], name: str | None, with_model: bool, as_js
     """Show a study: its space and its trials; with --model, what the policy is worth."""
     (source,) = leading_study(arguments)
     log = unfolded_log(source)  # read before the study is opened, because closing it may merge the log
-    study = open_existing(source, name)
+    study = stored_study(source, name)
     trials = study.trials
     counts = Counter(trial.status for trial in trials)
-    learned = study.summary() if with_model and counts["completed"] else None
+    learned = conbo.open_study(study.storage, study.name).summary() if with_model and counts["completed"] else None
     if as_json:
         settings = {"name": study.name, "direction": study.direction, "method": study.method, "seed": study.seed}
         numbers = {kind: counts[kind] for kind in ("completed", "running", "failed")}
         fitted = {"policy_value": None} if learned is None else learned.to_dict()
-        click.echo(json.dumps({**settings, **study.space.to_dict(), **numbers, **(fitted if with_model else {})}))
+        click.echo(json.dumps({**settings, **study.space, **numbers, **(fitted if with_model else {})}))
         return
     rows = [
         ("study", f"{study.name}, {study.direction} by {study.method}, seed {study.seed}"),
-        *parameter_rows(study.space),
+        *parameter_rows(study.states, study.actions),
         ("trials", f"{counts['completed']} completed, {counts['running']} running, {counts['failed']} failed"),
     ]
     if completed := [trial for trial in trials if trial.status == "completed"]:
@@ -265,5 +273,6 @@ def problems(name: str | None, as_json: bool) -> None:
         click.echo(json.dumps({"name": problem.name, "noise": problem.noise, **problem.space.to_dict()}))
         return
     noise = "depends on state and action" if problem.noise is None else f"standard deviation {shown(problem.noise)}"
-    click.echo(as_columns([("problem", problem.name), *parameter_rows(problem.space), ("noise", noise)]))
+    parameters = parameter_rows(problem.space.states, problem.space.actions)
+    click.echo(as_columns([("problem", problem.name), *parameters, ("noise", noise)]))
     click.echo(f"\n{problem.description}" if problem.description else "")

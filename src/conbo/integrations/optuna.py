@@ -26,7 +26,7 @@ from conbo.spaces import Space, Value
 from conbo.state_distributions import MarginalRecipe, Product, Uniform
 from conbo.state_marginals import marginal
 from conbo.study import Study
-from conbo.study.trial_csv import MEASURED
+from conbo.study.trial_rows import MEASURED
 from conbo.trials import Trial
 
 try:

@@ -21,7 +21,7 @@ from conbo.problems import Problem
 from conbo.reports.explorer import explorer_record
 from conbo.reports.panels import sections
 from conbo.rounding import MARGIN_IN_WORDS, number, with_margin
-from conbo.study.trial_csv import has_seeds, measured_columns
+from conbo.study.trial_rows import has_seeds, measured_columns
 from conbo.trials import Trial
 
 ENDINGS = (".html", ".htm")

@@ -23,11 +23,11 @@ from conbo.record_fields import Fields, shown
 from conbo.reward_range import RewardRange, checked_range
 from conbo.spaces import FUNCTION, Space, Value, function_name
 from conbo.state_distributions import Density, Normal, Product, RecipeLike, Triangular, Uniform, Weights
+from conbo.study.stored_fields import LARGEST_SEED
 
 if TYPE_CHECKING:
     from conbo.belief import ModelLike
 
-LARGEST_SEED = 2**4096  # no study has a larger seed
 _MARGINALS = {"uniform": Uniform, "triangular": Triangular, "normal": Normal, "weights": Weights}
 
 

@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING, Literal, cast
 
 from conbo.errors import StudyError
 from conbo.notices import listening
-from conbo.study.executors import AnyObjective, Borrowed, Evaluators, Here, Processes
 from conbo.study.lost_workers import MAX_LOST_WORKERS
-from conbo.study.plan import EVALUATIONS, Ends, Plan, check_callbacks, check_plan
-from conbo.study.run import Run
-from conbo.study.run_summary import RunSummary
 from conbo.study.shared import SharedOptimizer
 from conbo.trials import Trial
 
 if TYPE_CHECKING:
+    from conbo.study.executors import AnyObjective
     from conbo.study.progress import Progress
+    from conbo.study.run import Run
+    from conbo.study.run_summary import RunSummary
     from conbo.study.study import Study
 
 
@@ -127,25 +126,22 @@ class Evaluating:
         >>> print(study.run(profit, evaluations=4, progress=False))
         4 evaluations completed in ... s: done.
         """
+        # imported here, because `ask` and `tell` should not wait for what only a run needs
+        from conbo.loops import compiling
+        from conbo.study.executors import evaluators_for
+        from conbo.study.plan import EVALUATIONS, Ends, Plan, check_callbacks, check_plan
+        from conbo.study.progress import Progress
+        from conbo.study.run import Run
+
         wanted = EVALUATIONS if evaluations is None and budget is None else evaluations
         ends = Ends(wanted, budget, max_seconds, stop_below, worth)
         plan = Plan(ends, batch, timeout, retries, finish, on_interrupt, lease, max_lost_workers)
         optimizer = self._shared.up_to_date()
         check_plan(plan, objective, workers, optimizer)
         check_callbacks(callbacks)
-        from conbo.loops import compiling  # imported here, because Numba is slow to import and only a run needs it
-
         compiling.begin()  # other processes compile while torch is imported and the initial design is evaluated
         _ = optimizer.learner  # imports torch now, rather than in the middle of the run
-        evaluators: Evaluators
-        if executor is not None:
-            evaluators = Borrowed(executor, workers)
-        elif (workers or 1) > 1 or timeout is not None:
-            evaluators = Processes(workers or 1, objective)
-        else:
-            evaluators = Here()
-        from conbo.study.progress import Progress
-
+        evaluators = evaluators_for(objective, workers, executor, killable=timeout is not None)
         completed = self._shared.up_to_date().n_completed
 
         def policy_value() -> float:

@@ -246,6 +246,19 @@ class Borrowed:
             future.cancel()
 
 
+def evaluators_for(
+    objective: AnyObjective, workers: int | None, executor: Executor | None, killable: bool = False
+) -> Evaluators:
+    """The user's executor if there is one, else worker processes for several workers, else this process.
+
+    `killable` asks for worker processes also for one worker, because an evaluation in this process cannot be killed.
+    """
+    if executor is not None:
+        return Borrowed(executor, workers)
+    wanted = workers or 1
+    return Processes(wanted, objective) if wanted > 1 or killable else Here()
+
+
 def n_workers(executor: Any) -> int:
     """Number of evaluations that an executor runs at the same time."""
     if hasattr(executor, "_client"):  # Dask, whose workers come and go

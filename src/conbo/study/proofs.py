@@ -13,15 +13,14 @@ import numpy as np
 from conbo.errors import ConboError, SettingError
 from conbo.setting_rules import at_least
 from conbo.spaces import Point
-from conbo.study.executors import AnyObjective, Borrowed, Evaluators, Here, Processes, error_of, text_of
-from conbo.study.plan import check_seed_argument
 from conbo.study.shared import SharedOptimizer
-from conbo.validation import SINGLE_ACTION, Validation
 
 if TYPE_CHECKING:
     from conbo.comparison import Comparison
     from conbo.policies.policy import Policy
     from conbo.policies.rules import Rule
+    from conbo.study.executors import AnyObjective, Evaluators
+    from conbo.validation import Validation
 
 EVALUATIONS = 20  # default number of evaluations of a validation
 VALIDATION_STREAM = 2  # stream of random numbers; suggestions use 0, and the initial design 1
@@ -85,11 +84,13 @@ class Proofs:
         Measured in 10 fresh states, the policy is worth ...
         """
         from conbo.fresh_states import best_single_rule
+        from conbo.study.executors import evaluators_for
+        from conbo.validation import SINGLE_ACTION
 
         policy = self._shared.up_to_date().policy()
         rule = best_single_rule(policy) if policy.belief.space.states else None
         name = None if rule is None else SINGLE_ACTION
-        evaluators = _evaluators(workers, executor, objective)
+        evaluators = evaluators_for(objective, workers, executor)
         return self._measured(policy, rule, name, objective, evaluations, states, evaluators, progress)
 
     def compare(
@@ -144,6 +145,8 @@ class Proofs:
         """
         from conbo.comparison import compare_by_model
         from conbo.policies.rules import rule_of
+        from conbo.study.executors import evaluators_for
+        from conbo.validation import SINGLE_ACTION
 
         if not isinstance(name, str) or not name or name == SINGLE_ACTION:
             raise SettingError(f"`name` must be a text other than '' and {SINGLE_ACTION!r}, but got {name!r}.")
@@ -152,7 +155,7 @@ class Proofs:
         compared = compare_by_model(policy, theirs, name, None)
         if objective is None:
             return compared
-        evaluators = _evaluators(workers, executor, objective)
+        evaluators = evaluators_for(objective, workers, executor)
         measured = self._measured(policy, theirs, name, objective, evaluations, states, evaluators, progress)
         return compare_by_model(policy, theirs, name, measured)
 
@@ -178,6 +181,8 @@ class Proofs:
         progress: bool,
     ) -> Validation:
         from conbo.fresh_states import plan_validation
+        from conbo.study.executors import error_of, text_of
+        from conbo.study.plan import check_seed_argument
         from conbo.study.progress import evaluation_bar
 
         if not callable(objective):
@@ -223,12 +228,6 @@ class Proofs:
         if optimizer.seed_rule is None:
             return [()] * n
         return [(seed,) for seed in optimizer.seed_rule.new([trial.seed for trial in optimizer.trials], n)]
-
-
-def _evaluators(workers: int | None, executor: Executor | None, objective: AnyObjective) -> Evaluators:
-    if executor is not None:
-        return Borrowed(executor, workers)
-    return Processes(workers, objective) if (workers or 1) > 1 and workers is not None else Here()
 
 
 def _evaluated(

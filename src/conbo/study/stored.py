@@ -9,12 +9,12 @@ from sqlalchemy import Connection, insert, select
 
 from conbo.errors import RecordError, SettingError, StorageError, StudyError, shortened
 from conbo.record_fields import Fields, errors_about
-from conbo.spaces import MAX_NAME
 from conbo.study.database import Database, Storage
 from conbo.study.differences import differences
 from conbo.study.records import Records
 from conbo.study.schema import STUDIES
 from conbo.study.stored_fields import settings_of
+from conbo.values import MAX_NAME
 
 
 def study_names(storage: Storage) -> list[str]:

@@ -11,6 +11,7 @@ from conbo.gaussian_process import GaussianProcess
 from conbo.record_fields import LARGEST, Fields, parse_json, shown
 from conbo.trials import Outcomes, Status, Trial
 
+LARGEST_SEED = 2**4096  # no study has a larger seed
 LAST_TIME = 253_402_300_799.0  # seconds since 1970 of the last second of the year 9999
 
 _OPTIONAL = (

@@ -24,7 +24,6 @@ from conbo.study.evaluating import Evaluating
 from conbo.study.learned import Learned
 from conbo.study.notebook_view import html_of, line_of
 from conbo.study.proofs import Proofs
-from conbo.study.run import Run
 from conbo.study.shared import SharedOptimizer
 from conbo.study.stored import create_or_resume
 from conbo.study.trial_tables import TrialTables
@@ -33,6 +32,7 @@ from conbo.trials import Outcomes, Trial
 
 if TYPE_CHECKING:
     from conbo.belief import ModelLike
+    from conbo.study.run import Run
 
 
 class Study(TrialTables, Learned, Evaluating, Proofs):

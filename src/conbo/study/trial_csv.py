@@ -1,7 +1,7 @@
-"""Converts trials to rows of tables and to CSV files, and reads them back."""
+"""Writes trials to CSV files, and reads results from them and from other tables."""
 
 import csv
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,50 +11,11 @@ from conbo.spaces import Parameter, Space, Value
 from conbo.study.cells import number_in, seed_in, value_in
 from conbo.study.csv_text import csv_rows
 from conbo.study.spreadsheets import marked
+from conbo.study.trial_rows import MEASURED, has_seeds, measured_cells, measured_columns, observations
 from conbo.trials import Outcomes, Trial
 
 # columns of a CSV file that the rows of `observations` do not have
 FILE_COLUMNS = ("noise", "error", "worker", "attempts", "started", "finished", "late")
-MEASURED = "outcome:"  # prefix of the columns of measured outcomes
-
-
-def observations(trials: Iterable[Trial]) -> list[dict[str, Any]]:
-    """The trials as rows of a table, all with the same columns, including one for seeds if any trial has a seed.
-
-    If a parameter has the same name as the column of an outcome, the column is the parameter's.
-    """
-    known = list(trials)
-    measured, seeded = measured_columns(known), has_seeds(known)
-    return [_observation(trial, measured, seeded) for trial in known]
-
-
-def has_seeds(trials: Iterable[Trial]) -> bool:
-    """Whether any trial has a seed, as in a study with common random numbers."""
-    return any(trial.seed is not None for trial in trials)
-
-
-def with_errors(trials: Iterable[Trial]) -> list[dict[str, Any]]:
-    """The rows of `observations` with an additional column `error`, unless a parameter has that name."""
-    known, rows = list(trials), []
-    for trial, row in zip(known, observations(known), strict=True):
-        error = {} if "error" in row else {"error": trial.error if trial.status == "failed" else None}
-        after = list(row).index("status") + 1
-        rows.append(dict(list(row.items())[:after]) | error | dict(list(row.items())[after:]))
-    return rows
-
-
-def measured_columns(trials: Iterable[Trial]) -> dict[str, str]:
-    """Map column names (`outcome:wait`) to names of measured outcomes (`wait`), in the order of first occurrence."""
-    return {f"{MEASURED}{name}": name for trial in trials for name in trial.measured}
-
-
-def measured_cells(row: Mapping[Any, Any], parameters: Container[str]) -> dict[str, Any]:
-    """The measured outcomes in a row of a table, by outcome name, without empty cells.
-
-    Columns in `parameters` are not outcomes, whatever their names are.
-    """
-    columns = [column for column in row if str(column).startswith(MEASURED) and column not in parameters]
-    return {column.removeprefix(MEASURED): row[column] for column in columns if row[column] not in (None, "")}
 
 
 def full_table(space: Space, trials: Iterable[Trial]) -> tuple[list[str], list[dict[str, Any]]]:
@@ -135,13 +96,6 @@ def results_of(
         )
         raise StudyError(f"nothing was imported from {source}, since not every row is a result:{lines}")
     return list(results.values())
-
-
-def _observation(trial: Trial, measured: Mapping[str, str], seeded: bool) -> dict[str, Any]:
-    seed = {SEED: trial.seed} if seeded else {}
-    point = {**trial.state, **trial.action, **seed}
-    row = {"number": trial.number, **point, "reward": trial.reward, "status": trial.status}
-    return row | {column: trial.measured.get(name) for column, name in measured.items() if column not in row}
 
 
 def _trial(row: Mapping[Any, Any], space: Space, columns: Sequence[str], number: int, seeded: bool) -> Trial:

@@ -13,7 +13,8 @@ from conbo.notices import LOG
 from conbo.optimizer import Optimizer
 from conbo.spaces import Point, Space
 from conbo.study.shared import SharedOptimizer
-from conbo.study.trial_csv import full_table, observations, read_csv, results_of, write_csv
+from conbo.study.trial_csv import full_table, read_csv, results_of, write_csv
+from conbo.study.trial_rows import observations
 from conbo.study.workers import worker_name
 from conbo.trials import ENQUEUED, Outcomes, Trial, unlike_before
 

@@ -1,13 +1,18 @@
 """Stores and reads a study's validations, which are evaluations of its policy that no model is fitted to."""
 
+from __future__ import annotations
+
 import json
+from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, func, insert, select, update
 
 from conbo.record_fields import errors_about, parse_json
 from conbo.study.database import Database
 from conbo.study.schema import VALIDATIONS
-from conbo.validation import Validation, from_record
+
+if TYPE_CHECKING:
+    from conbo.validation import Validation
 
 
 class ValidationRecords:
@@ -19,6 +24,8 @@ class ValidationRecords:
 
     def all(self) -> list[Validation]:
         """All validations, in the order in which they were begun."""
+        from conbo.validation import from_record  # imports NumPy, which reading and telling trials does not need
+
         query = select(VALIDATIONS.c.number, VALIDATIONS.c.record).where(self._of_study).order_by(VALIDATIONS.c.number)
         rows = self._database.read(lambda connection: connection.execute(query).all())
         known = []

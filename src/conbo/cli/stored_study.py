@@ -1,24 +1,50 @@
-"""Reads the trials of a stored study and records their results without the study's model, so torch is not needed."""
+"""Reads a stored study and records the results of its trials without its model, so that torch is not needed."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, get_args
 
 from conbo.cost_rules import COST, LEARNED, Cost, check_told
+from conbo.direction import Direction
 from conbo.errors import TrialError
 from conbo.outcome_constraints import OutcomeConstraints, check_constrained, read_constraints
 from conbo.record_fields import Fields, errors_about
 from conbo.study.stored import stored_records, stored_settings
+from conbo.study.stored_fields import LARGEST_SEED
 from conbo.trials import Outcomes
 
+if TYPE_CHECKING:
+    from conbo.parameters import Parameter
 
-class StoredTrials:
-    """A snapshot of the trials of one study, with methods to tell their rewards."""
+
+class StoredStudy:
+    """A snapshot of one study's settings and trials, with methods to tell rewards.
+
+    Functions and methods of the user's own are not needed.
+    """
 
     def __init__(self, storage: str, name: str) -> None:
-        settings, origin = stored_settings(storage, name)
-        with errors_about(origin):
+        self.storage, self.name = storage, name
+        settings, self._origin = stored_settings(storage, name)
+        with errors_about(self._origin):
             stored = Fields.of(settings)
+            self.direction = stored.text("direction", get_args(Direction))
+            self.method = _method(stored)
+            self.seed = stored.whole("seed", most=LARGEST_SEED)
+            self.space: Mapping[str, Any] = stored.fields("space").record  # as `Space.to_dict` gives it
             self._constraints = _constraints(stored)
             self._cost: Cost = LEARNED if stored.record.get("cost") == LEARNED else None
         self._records = stored_records(storage, name)
         self.trials = tuple(sorted(self._records.news().trials, key=lambda trial: trial.number))
+
+    @property
+    def states(self) -> "dict[str, Parameter]":
+        """The state parameters by name."""
+        return self._parameters("states")
+
+    @property
+    def actions(self) -> "dict[str, Parameter]":
+        """The action parameters by name."""
+        return self._parameters("actions")
 
     @property
     def parameters(self) -> set[str]:
@@ -53,6 +79,17 @@ class StoredTrials:
             raise TrialError(f"unknown trial {number}: {known}.")
         return number
 
+    def _parameters(self, role: str) -> "dict[str, Parameter]":
+        from conbo.parameter_records import read_parameters  # imports NumPy, which telling and exporting do not need
+
+        with errors_about(self._origin):
+            return read_parameters(Fields.of(self.space, "space"), role)
+
 
 def _constraints(stored: Fields) -> OutcomeConstraints:
     return read_constraints(stored, "outcome_constraints") if stored.has("outcome_constraints") else {}
+
+
+def _method(stored: Fields) -> str:
+    method = stored.value("method")
+    return method if isinstance(method, str) else stored.fields("method").text("name")

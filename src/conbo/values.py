@@ -1,0 +1,13 @@
+"""What the value of a parameter may be; without NumPy, so that commands that only tell trials start quickly."""
+
+import numbers
+from typing import TypeAlias, TypeGuard
+
+Value: TypeAlias = str | int | float | bool
+
+MAX_NAME = 200  # largest number of characters in the name of a parameter, an outcome or a study
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Return whether a value is a real number of any type, but not a boolean."""
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
