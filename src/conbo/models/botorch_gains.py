@@ -91,7 +91,7 @@ class BotorchLines:
 
 @dataclass(frozen=True)
 class BotorchGains:
-    """Computes knowledge gradients of candidates in states by a `GainRule`, with searches that start from a pool."""
+    """Computes knowledge gradients of candidates in states by a `GainRule`; searches over actions start from a pool."""
 
     posterior: PairwisePosterior
     space: Space

@@ -285,5 +285,5 @@ def model_inputs(points: Tensor, categories: tuple[int, ...]) -> Tensor:
 
 
 def as_model(model: Model | ModelFactory) -> Model:
-    """Return a model as it is, and wrap a function that makes BoTorch models in a `BotorchModel`."""
+    """Return a model unchanged, but a function that makes BoTorch models as a `BotorchModel`."""
     return model if hasattr(model, "fit") else BotorchModel(model)

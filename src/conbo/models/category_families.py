@@ -31,7 +31,7 @@ class TrendFamily:
 
     @property
     def n_variances(self) -> int:
-        """Number of variances: σ₀² (trend), σ₁² (deviations) and σ₃² (constant)."""
+        """Number of variances: σ₀² of the trend, σ₁² of deviations from it, and σ₃² of what all actions share."""
         return 3
 
     @property
@@ -89,7 +89,7 @@ class MultiTaskFamily:
 
     @property
     def n_variances(self) -> int:
-        """Number of variances: one for every choice of every categorical column, and σ₃² (constant)."""
+        """Number of variances: one for every choice of every categorical column, and σ₃² of what all actions share."""
         return sum(self._counts) + 1
 
     @property
@@ -171,7 +171,7 @@ def category_factors(
 class CategoryBlocks:
     """The correlations between n points from which kernels for states with categories are built.
 
-    φ_X is that of actions, φ_C that of the states' numeric columns, and δ is 1 for equal categories, else 0.
+    φ_X correlates actions, φ_C correlates the states' numeric columns, and δ is 1 for equal categories, else 0.
     """
 
     def __init__(self, states: Columns, actions: Columns, profile: Profile, points: Tensor, parameters: Tensor) -> None:

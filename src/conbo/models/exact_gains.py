@@ -94,7 +94,7 @@ def lines_at(posterior: Conditioned, candidates: Tensor, states: Tensor, actions
 
 
 class ExactGains:
-    """Computes knowledge gradients of candidates in states by a `GainRule`, with searches that start from a pool."""
+    """Computes knowledge gradients of candidates in states by a `GainRule`; searches over actions start from a pool."""
 
     def __init__(self, pool: ActionPool, rule: GainRule) -> None:
         self.pool, self.rule = pool, rule

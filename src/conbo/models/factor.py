@@ -137,12 +137,12 @@ class Factor:
         return self.profile.value(squared_distances(a, b))
 
     def record(self) -> dict[str, Any]:
-        """Describe lengthscales and warp by plain values.
+        """Describe lengthscales and input warping by plain values.
 
         Returns
         -------
         dict
-            `lengthscales`, and `warp` if there is one.
+            `lengthscales`, and `warp` if there is input warping.
         """
         record: dict[str, Any] = {"lengthscales": self.lengthscales.tolist()}
         if self.warp is not None:

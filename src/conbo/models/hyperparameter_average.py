@@ -37,13 +37,13 @@ def averaged(
     weights: list[float] = []
     known = observations.noise, observations.limits
     for fit, weight in zip(fits, probabilities(fits).tolist(), strict=True):
-        drawn = others(fit, structures, fitted, max(1, round(PAIRS * weight)), small_noise) or [fit]
+        drawn = drawn_fits(fit, structures, fitted, max(1, round(PAIRS * weight)), small_noise) or [fit]
         members += [one.posterior(observations.points, observations.rewards, *known) for one in drawn]
         weights += [weight / len(drawn)] * len(drawn)
     return Mixture(tuple(members), torch.tensor(weights, dtype=torch.float64).to(observations.points))
 
 
-def others(fit: Fit, structures: Structures, fitted: Observations, pairs: int, small_noise: bool) -> list[Fit]:
+def drawn_fits(fit: Fit, structures: Structures, fitted: Observations, pairs: int, small_noise: bool) -> list[Fit]:
     """Return 2 · pairs copies of a fit, with hyperparameters drawn from a normal distribution around the fitted ones.
 
     Draws for which the covariance matrix of the rewards has no Cholesky factor are left out.

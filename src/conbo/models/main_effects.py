@@ -54,7 +54,7 @@ class MainEffectsKernel(Kernel):
     def scale_slope(self, a: Tensor, b: Tensor) -> Tensor:
         """Return ψ (..., p, q), which gives the gradient of `scale`: -ψ (a-b) with respect to numeric columns of `a`.
 
-        It is that of the interaction, because the added variance is constant.
+        The interaction has the same ψ, because the added variance is constant.
         """
         return self.interaction.scale_slope(a, b)
 
@@ -217,9 +217,9 @@ class MainEffectsFamily(ExtendedFamily):
         return self._joined(own, effect, (total - SHARE).expand(1, 2))[0]
 
     def _split(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Split parameters (..., p) into those of the interaction and those of the main effects.
+        """Split parameters (..., p) into three parts: of the interaction, and two of the main effects.
 
-        The latter are the log-lengthscales of the state's main effect, and the two log-variances.
+        The latter are the log-lengthscales of the state's main effect, and the log-variances of both main effects.
         """
         n_l, n_e, n_v = self.family.n_lengthscales, len(effect_columns(self.states)), self.family.n_variances
         lengthscales, effect, own, main, rest = parameters.split(

@@ -1,6 +1,6 @@
 """Joint search for modes of a model's hyperparameters and of the parameters of output warping.
 
-Searching for one after the other would get stuck.  Under a slightly wrong map, the Gaussian process explains the misfit
+Searching for them in turn would get stuck.  Under a slightly wrong map, the Gaussian process explains the misfit
 as noise, and with that much noise, no other map is much more probable.
 """
 

@@ -53,7 +53,7 @@ class Mixture:
         return self.members[0]
 
     def most_probable(self, share: float) -> Posterior:
-        """Return the average of the fewest most probable members whose weights add up to at least `share`.
+        """Return the average of the most probable members, as few as have a total weight of at least `share`.
 
         If one member is enough, the result is this member.
         """
@@ -122,7 +122,7 @@ class Mixture:
     def leave_one_out(self) -> tuple[Tensor, Tensor] | None:
         """Return leave-one-out residuals (n,) and predictive standard deviations (n,), noise included.
 
-        The members' weights are those given all rewards. None if a member cannot compute its own residuals.
+        The members keep the weights that they have with all rewards. None if a member cannot compute residuals.
         """
         known = [found for member in self.members if (found := member.leave_one_out()) is not None]
         if len(known) < len(self.members):

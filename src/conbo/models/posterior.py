@@ -82,7 +82,7 @@ class GainRule:
 
     A line is the posterior mean of an action after one more reward, if this reward is z standard deviations above its
     prediction. If `nodes` is None, there is one line for every action of a fixed pool. Otherwise `nodes` holds a few
-    values of z, and there is one line for each: that of the action with the highest mean at this z.
+    values of z, and there is one line for each of them: the line that is highest at this z.
     """
 
     nodes: Tensor | None  # (q,), values of z
@@ -355,7 +355,7 @@ class Averages(Protocol):
         """The posteriors that are averaged, the most probable first."""
 
     def most_probable(self, share: float) -> Posterior:
-        """Return the average of the fewest most probable members whose weights add up to at least `share`.
+        """Return the average of the most probable members, as few as have a total weight of at least `share`.
 
         If one member is enough, the result is this member.
         """

@@ -155,7 +155,7 @@ def _matern52_in_place(squared_distance: Tensor) -> Tensor:
 
 
 def matern52_spectrum(features: int, n: int, generator: torch.Generator) -> Tensor:
-    """Draw n frequencies (features, n) of the Matérn-5/2 kernel: Student's t with five degrees of freedom, over √5."""
+    """Draw n frequencies (features, n) of the Matérn-5/2 kernel: Student's t (5 degrees of freedom), divided by √5."""
     normal = _normal(generator, features, n)
     return normal / _normal(generator, 5, n).square().sum(0).sqrt()
 
@@ -189,7 +189,7 @@ def profile_of(profile: str | Profile) -> Profile:
     Parameters
     ----------
     profile
-        A name, or a profile, which is returned as it is.
+        A name; or a profile, which is returned unchanged.
 
     Returns
     -------

@@ -41,7 +41,7 @@ class SeededFamily(ExtendedFamily):
 
     @property
     def n_variances(self) -> int:
-        """Number of variances: those of the family without seeds, then those of the constant and of the function."""
+        """Number of variances: those of the family without seeds, then those of a seed's constant and function."""
         return self.family.n_variances + self.constant + self.function
 
     def kernel(self, parameters: Tensor) -> Kernel:
@@ -90,7 +90,7 @@ class SeededFamily(ExtendedFamily):
     def from_noise(self, parameters: Tensor, noise: float) -> Tensor:
         """Return parameters to start a fit from, given a mode (p,) of the family without seeds and its noise variance.
 
-        The effects of seeds start with a total variance equal to that of the noise.
+        The effects of seeds start with a total variance equal to the noise variance, but not below exp(LEAST_SHARE).
         """
         own = parameters[None]
         level = torch.tensor([noise], dtype=own.dtype).log().clamp_min(LEAST_SHARE)
@@ -118,10 +118,10 @@ class SeededFamily(ExtendedFamily):
         return len(self.states.categories) + len(self.actions.categories) if self.function else 0
 
     def _split(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Split parameters into those of the family without seeds, log-lengthscales, and log-variances of the effects.
+        """Split parameters (..., p) into three parts: of the family without seeds, and two of the effects of seeds.
 
-        The log-lengthscales are those of a seed's function. The log-variances are those of constant and function, if
-        the family has them.
+        The latter are the log-lengthscales of a seed's function, and the log-variances of a seed's constant and
+        function, if the family has them.
         """
         n_l, n_e, n_v, n_m = self.family.n_lengthscales, self._n_effect, self.family.n_variances, self._n_parts
         lengthscales, effect, own, mine, rest = parameters.split(

@@ -74,9 +74,9 @@ def cautious(modes: dict[Parts, Mode]) -> dict[Parts, Mode]:
 
 
 def with_seeds(plain: Mode, family: SeededFamily, points: Tensor) -> list[Mode]:
-    """Return the most probable mode of a family with effects of seeds, in a list that is empty if the search fails.
+    """Return the most probable mode of a family with effects of simulator seeds; an empty list if the search fails.
 
-    Searches start from typical values, and from `plain`, a mode of the family without effects of seeds.
+    Searches start from typical values, and from `plain`, a mode of the same family without these effects.
     """
     noise = plain.target.noise_of(plain.parameters)  # a number or known variances, never heteroscedastic noise
     level = float(torch.as_tensor(noise, dtype=torch.float64).mean())

@@ -3,8 +3,8 @@
 Means and variances of the expected reward are exact up to quadrature.  Covariances are approximate: by Stein's lemma,
 the covariance of a reward with a Gaussian variable is the covariance of z with that variable times a slope E[dy/dz],
 and the slope at a point is chosen such that it reproduces the point's variance.  Knowledge
-gradients are approximate, too: that of the process is added to the highest mean of z in a state, as if z were known
-exactly, and the rise of the expected reward is the result.
+gradients are approximate, too: the knowledge gradient of the process is added to the highest mean of z in a state, as
+if z were known exactly, and the rise of the expected reward is the result.
 """
 
 from collections.abc import Callable
