@@ -61,11 +61,11 @@ class Figure:
         return sorted(tasks, key=lambda task: task.settings.seed)
 
     def select(self, runs: Mapping[Key, Run], quick: bool = False) -> list[Run]:
-        """Those of the given runs that belong to the figure."""
+        """Select the given runs that belong to the figure."""
         return [runs[key] for task in self.tasks(quick) if (key := task.settings.key) in runs]
 
     def shown(self, runs: Mapping[Key, Run]) -> list[Run]:
-        """The complete runs of those problems for which at least half of the figure's runs are complete."""
+        """The complete runs of the figure, except on problems where fewer than half of the runs are complete."""
         planned = Counter(task.settings.problem for task in self.tasks())
         complete = [run for run in self.select(runs) if run.is_complete]
         made = Counter(run.settings.problem for run in complete)

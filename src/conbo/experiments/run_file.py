@@ -71,7 +71,7 @@ class RunSettings:
 
 
 class Seconds(NamedTuple):
-    """Seconds that fitting the model took, and seconds that the suggestion took with the fitted model."""
+    """Computing times of one suggestion, in seconds: to fit the model, and to search with the fitted model."""
 
     fit: float
     suggest: float
@@ -130,12 +130,12 @@ def header(settings: RunSettings) -> dict[str, Any]:
 
 
 def origin_line(origin: Origin) -> dict[str, Any]:
-    """The line that says which code makes the lines that follow."""
+    """The line of a run's file which says what code, on what platform, makes the lines that follow."""
     return {"origin": asdict(origin)}
 
 
 def trial_line(trial: Trial, seconds: Seconds | None) -> dict[str, Any]:
-    """The line of a completed trial; `seconds` are given for the first trial of each suggestion."""
+    """The line of a run's file for a completed trial; `seconds` are given for the first trial of each suggestion."""
     line = {"trial": trial.number, "state": trial.state, "action": trial.action, "reward": trial.reward}
     line |= {} if trial.seed is None else {"seed": trial.seed}
     line |= {"outcomes": dict(trial.measured)} if trial.measured else {}
@@ -143,18 +143,18 @@ def trial_line(trial: Trial, seconds: Seconds | None) -> dict[str, Any]:
 
 
 def checkpoint_line(checkpoint: Checkpoint) -> dict[str, Any]:
-    """The line with the policy's scores at a checkpoint, without values that are None."""
+    """The line of a run's file with the policy's scores at a checkpoint, without values that are None."""
     record = asdict(checkpoint)
     return {"checkpoint": record.pop("evaluations"), **{k: _brief(v) for k, v in record.items() if v is not None}}
 
 
 def complete_line(evaluations: int) -> dict[str, Any]:
-    """The line that says that a run has reached its planned number of evaluations."""
+    """The line of a run's file which says that the run has reached its planned number of evaluations."""
     return {"complete": evaluations}
 
 
 def failure_line(error: str) -> dict[str, Any]:
-    """The line that says why a run stopped."""
+    """The line of a run's file which says why the run stopped."""
     return {"failure": error}
 
 

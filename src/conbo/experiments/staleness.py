@@ -28,7 +28,7 @@ def why_stale(run: Run, task: Task) -> str | None:
 
 
 def stale_table(figures: Sequence[Figure], runs: Mapping[Key, Run]) -> str:
-    """A Markdown table and a sentence that count the stale runs, which other code or settings than today's made."""
+    """A Markdown table and a sentence on the stale runs, those made by other code or settings than today's."""
     stale: Counter[tuple[str, str, str, str]] = Counter()
     keys: dict[Key, bool] = {}
     for figure in figures:

@@ -51,7 +51,7 @@ class Comparison:
 
     @property
     def sign(self) -> int:
-        """The factor, 1 or -1, that turns a cost back into the score."""
+        """The factor that turns a cost back into the score: -1 if the score is a reward, else 1."""
         return 1 if self.measure in LOW_IS_GOOD else -1
 
     @cached_property

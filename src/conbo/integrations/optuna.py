@@ -71,7 +71,7 @@ class _Roles:
         return space_of(distributions, tuple(self.states), self.constraints) if distributions else None
 
     def recipe(self, space: Space) -> Product:
-        """The distribution P[s] of the states, as a recipe for this space."""
+        """The distribution P[s] of the states: the product of their marginal distributions."""
         return Product({name: recipe for name, recipe in self.states.items() if name in space.states})
 
 
@@ -197,7 +197,7 @@ class ConboSampler(BaseSampler):
         study._storage.set_trial_system_attr(trial._trial_id, CONSTRAINTS, [float(value) for value in found])
 
     def _up_to_date(self, study: optuna.Study, number: int, distributions: dict[str, BaseDistribution]) -> Optimizer:
-        """An optimizer that knows the trials before this number and, after the initial design, also later ones."""
+        """An optimizer with all trials before this number and, once the initial design is evaluated, later ones."""
         found = study.get_trials(deepcopy=False)
         optimizer = _optimizer(study, found, distributions, self._roles, self._seed, self._settings)
         if self._optimizer is not None and _alike(self._optimizer, optimizer):
@@ -308,7 +308,7 @@ def _states(states: StatesLike) -> dict[str, MarginalRecipe]:
 
 
 def _known_roles(study: optuna.Study, states: StatesLike | None) -> tuple[_Roles, dict[str, Any]]:
-    """The roles of the parameters, and the settings of the study's sampler if it is a `ConboSampler`."""
+    """Which parameters are states, and the settings of the study's sampler if it is a `ConboSampler`."""
     sampler = study.sampler
     if isinstance(sampler, ConboSampler):
         roles = sampler._roles if states is None else _Roles(_states(states))

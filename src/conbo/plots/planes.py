@@ -51,7 +51,7 @@ class Plane:
 
 
 def plane_of(view: View, state: str | None, action: str | None, at: Point | None, most: int) -> Plane | None:
-    """The plane of one state and one action, or without states of two actions; None for a single parameter.
+    """The plane over one state and one action, or over two actions if there are no states; None for one parameter.
 
     It has at most `most` points along each numeric axis. The other states have the values in `at`, or are at the middle
     of P[s].

@@ -79,7 +79,7 @@ def policy_value(study: Studied) -> go.Figure:
 
 
 def checkpoints(n: int) -> list[int]:
-    """The numbers of evaluations, up to n, at which the policy is judged; they are closer together at the beginning."""
+    """The numbers of evaluations, up to n, after which the policy's value is drawn; gaps grow from first to last."""
     steps = np.geomspace(min(FEWEST, n), n, CHECKPOINTS) if n > CHECKPOINTS else np.arange(min(FEWEST, n), n + 1)
     return sorted({round(step) for step in steps.tolist()} | {n})
 

@@ -107,9 +107,9 @@ class View:
         return self.value_of(self.belief, torch.cat([states, self.actions(states)], -1))
 
     def value_of(self, belief: Belief, points: Tensor) -> tuple[float, float]:
-        """The mean reward that `belief` expects over typical states, and the standard deviation of this estimate.
+        """The mean reward over P[s] that `belief` expects, and the standard deviation of this estimate.
 
-        `points` (m, d) holds one point for each typical state.
+        `points` (m, d) holds each of the m states in `typical_states`, with the action that is taken there.
         """
         mean, std = mean_over_states(belief, points, self.typical_states[1])
         return mean * self.sign, std

@@ -13,7 +13,7 @@ from conbo.belief import Belief
 
 
 class StatePolicy(Protocol):
-    """A policy whose states and actions are rows of the unit cube."""
+    """A policy whose states and actions are rows of tensors, in the unit cube."""
 
     def __call__(self, states: Tensor) -> Tensor:
         """Return valid actions (m, d_x) for states (m, d_s)."""

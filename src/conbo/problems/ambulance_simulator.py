@@ -199,7 +199,7 @@ def simulate(
     seed: int | Seeds = 0,
     calls_per_hour: float = CALLS_PER_HOUR,
 ) -> Floats:
-    """Simulate m pairs of a mode (m, 2) and bases (m, 6); return rewards (m, replications).
+    """Simulate m pairs of a mode of the population (m, 2) and bases (m, 6); return rewards (m, replications).
 
     A single mode (2,) is used for all pairs. With one seed, replication r has the same times and places of calls, and
     the same times at the scene, in every pair with the same mode (common random numbers). With m seeds, each pair has

@@ -193,7 +193,7 @@ class Ensemble:
         weights: Tensors,
         kernels: Kernels | None = None,
     ) -> "Ensemble":
-        """Create an ensemble with one network for each pair of a state and an action."""
+        """Create an ensemble with one network for each pair of a state (data set) and an action (hyperparameters)."""
 
         def column(name: str) -> Tensor:
             values = [float(action[name]) for action in actions]

@@ -72,7 +72,7 @@ class Kernel:
         return np.asarray(expit(features(states, actions) @ self.collapse_weights))
 
     def coefficients(self, states: Numbers, actions: Array, accuracies: Array) -> Array:
-        """Return the coefficients (n,) of the table's rows in predicted logits.
+        """Return the weights (n,) of the table's n rows in the Gaussian process's predictions of logits.
 
         A predicted logit is the mean plus the sum of coefficients times covariances with the rows. The n rows are
         given by states, actions and accuracies. The coefficient of a collapsed training is zero.

@@ -20,7 +20,7 @@ _log = logging.getLogger("conbo.server")
 
 @dataclass
 class _Newest:
-    """The newest policy of one study, and the state of its next fit."""
+    """The newest policy of one study, and when and whether the next one is fitted."""
 
     lock: asyncio.Lock
     fitted: "model_work.FittedPolicy | None" = None

@@ -51,7 +51,7 @@ class Records(LostWorkers):
 
     @property
     def shared(self) -> bool:
-        """Whether other processes can see these records."""
+        """Whether other processes can share the study, because its database is not in memory."""
         return not self._database.in_memory
 
     @property

@@ -81,7 +81,7 @@ def create_or_resume(
     not_given: Collection[str],
     taken_once: Collection[str] = (),
 ) -> tuple[Records, dict[str, Any]]:
-    """Create a study, or resume the stored one of this name; return its records and its settings.
+    """Create a study, or resume the stored one of this name; return its `Records` and its stored settings.
 
     For an existing study, settings that the user did not give (`not_given`) keep their stored values. All others must
     equal the stored ones, except those in `taken_once`, which matter only when a study is created; otherwise StudyError

@@ -206,7 +206,7 @@ class Study(TrialTables, Learned, Evaluating, Proofs):
 
     @property
     def outcome_constraints(self) -> OutcomeConstraints:
-        """The limits on outcomes that are learned, by the names of the outcomes."""
+        """The limits on measured outcomes, which the study learns to satisfy, by the names of the outcomes."""
         return dict(self._settings.outcome_constraints or {})
 
     @property
@@ -216,7 +216,7 @@ class Study(TrialTables, Learned, Evaluating, Proofs):
 
     @property
     def common_random_numbers(self) -> bool:
-        """Whether trials have seeds, which the method chooses."""
+        """Whether the method also chooses the simulator's seed of every trial."""
         return self._settings.common_random_numbers
 
     def add_choices(self, name: str, choices: Iterable[Value], state_distribution: RecipeLike = None) -> None:
@@ -302,7 +302,7 @@ class Study(TrialTables, Learned, Evaluating, Proofs):
         return trials[0] if n is None else trials
 
     def renew(self, trial: Trial, lease: float) -> None:
-        """Keep a trial that was asked for with a lease.
+        """Extend the lease of a trial, so that no other worker gets it.
 
         Parameters
         ----------
