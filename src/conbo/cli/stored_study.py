@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 class StoredStudy:
-    """A snapshot of one study's settings and trials, with methods to tell rewards.
+    """A snapshot of the settings and trials of one study, to which results of trials can be added.
 
-    Functions and methods of the user's own are not needed.
+    It needs neither the study's model nor the user's functions.
     """
 
     def __init__(self, storage: str, name: str) -> None:
@@ -57,7 +57,7 @@ class StoredStudy:
         return [*([COST] if self._cost == LEARNED else []), *self._constraints]
 
     def tell(self, number: int, outcomes: Outcomes) -> None:
-        """Record a reward, as `Study.tell` does."""
+        """Record the outcomes of a trial, as `Study.tell` does."""
         self.known(number)
         self.check(outcomes)
         self._records.tell(number, outcomes)
@@ -68,12 +68,12 @@ class StoredStudy:
         check_constrained(self._constraints, outcomes.measured)
 
     def fail(self, number: int, error: str) -> None:
-        """Record a failure, as `Study.fail` does."""
+        """Record that a trial has failed, as `Study.fail` does."""
         self.known(number)
         self._records.fail(number, error)
 
     def known(self, number: int) -> int:
-        """Return the number; raise TrialError unless a trial has this number."""
+        """Return the number of a trial unchanged; raise TrialError if there is no such trial."""
         if not 0 <= number < len(self.trials):
             known = f"known are 0 to {len(self.trials) - 1}" if self.trials else "none was asked for yet"
             raise TrialError(f"unknown trial {number}: {known}.")

@@ -65,7 +65,7 @@ def open_existing(source: str, name: str | None, device: str = "cpu") -> "Study"
 
 
 def stored_study(source: str, name: str | None) -> "StoredStudy":
-    """The settings and trials of an existing study, without its model; raises as `open_existing` does."""
+    """Read the settings and trials of an existing study, without its model; raise the errors of `open_existing`."""
     from conbo.cli.stored_study import StoredStudy  # imports SQLAlchemy, which `conbo --help` must not
 
     return StoredStudy(*location(source, name))

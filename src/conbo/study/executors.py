@@ -249,9 +249,10 @@ class Borrowed:
 def evaluators_for(
     objective: AnyObjective, workers: int | None, executor: Executor | None, killable: bool = False
 ) -> Evaluators:
-    """The user's executor if there is one, else worker processes for several workers, else this process.
+    """Choose where an objective is evaluated: in the user's executor, in local processes, or in this process.
 
-    `killable` asks for worker processes also for one worker, because an evaluation in this process cannot be killed.
+    Without an executor, local processes are used if there are several workers, or if an evaluation must be `killable`;
+    one in this process cannot be killed.
     """
     if executor is not None:
         return Borrowed(executor, workers)
