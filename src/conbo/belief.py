@@ -105,7 +105,7 @@ class Belief:
     def spread_actions(self, actions: Tensor) -> Tensor:
         """Make actions (p, d_x) valid, so that evenly spread actions stay about evenly spread.
 
-        If the space has known limits, each returned action is feasible in one state that follows P[s].
+        If the space has known limits, each returned action is feasible in a state that is drawn from P[s].
         """
         if self.space.feasible_set is None:
             return self.snap_actions(actions)
@@ -137,9 +137,9 @@ class Belief:
         return ConstrainedSearch(self.posterior, self.space, self.constraints, search)
 
     def of_most_probable(self, share: float) -> "Belief":
-        """Return the same belief with only the most probable models of an average.
+        """Return the same belief with fewer models, if its posterior is a weighted average of several.
 
-        They are as few as have at least the total weight `share`; with 0, only the most probable model remains.
+        The most probable models remain, until their weights add up to `share`; with 0, this is a single model.
         """
         posterior = self.posterior
         return replace(self, posterior=posterior.most_probable(share)) if isinstance(posterior, Averages) else self

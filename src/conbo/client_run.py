@@ -25,7 +25,7 @@ class Service(Protocol):
         """Return settings and progress of the study."""
 
     def renew(self, trial: Trial, lease: float) -> None:
-        """Extend the lease of a trial to this many seconds from now."""
+        """Extend the lease of a trial, so that it ends `lease` seconds from now."""
 
     def release(self, trial: Trial) -> None:
         """Give a trial back, so that another worker can take it."""

@@ -18,7 +18,7 @@ from conbo.validation import Validation, difference_in_words
 
 @dataclass(frozen=True)
 class Comparison:
-    """The values of the policy and of another decision rule. Printed, it is a few sentences.
+    """A comparison of the policy with another decision rule, by expected rewards. Printed, it is a few sentences.
 
     Standard deviations are the model's uncertainty about its estimates, without the noise of single rewards.
 
@@ -91,7 +91,10 @@ class Comparison:
 
 
 def compare_by_model(policy: Policy, rule: Rule, rule_name: str, validation: Validation | None) -> Comparison:
-    """Compare the policy and the rule by the policy's model, averaged over P[s]."""
+    """Compare a policy with a decision rule: their expected rewards over P[s], by the policy's model.
+
+    If there are new evaluations of both, `validation` holds their results.
+    """
     belief, sign = policy.belief, sign_of(policy.maximize)
     states, weights = typical_states(belief)
     named = belief.space.decode_states(states.numpy())

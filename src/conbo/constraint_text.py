@@ -101,7 +101,7 @@ def _tokens(text: str) -> list[tuple[str, str]]:
 
 
 def _sum(text: str, tokens: list[tuple[str, str]]) -> dict[str, float]:
-    """Return the coefficient of each parameter in a sum, by name; the constant term has the empty name."""
+    """Parse one side of a constraint: return the coefficients by parameter name; the constant has the empty name."""
     total: dict[str, float] = {}
     place = 0
     while True:

@@ -77,7 +77,7 @@ def _of_one_type(values: Sequence[Any]) -> Sequence[Any]:
 
 @contextmanager
 def _installed(library: str) -> Iterator[None]:
-    """Raise a ConboError that says how to install a library, if the body of the `with` statement lacks it."""
+    """Turn a failed import in the body of a `with` statement into a ConboError that says how to install the library."""
     try:
         yield
     except ModuleNotFoundError as error:

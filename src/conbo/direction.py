@@ -10,5 +10,5 @@ Direction: TypeAlias = Literal["maximize", "minimize"]
 
 
 def sign_of(maximize: bool) -> int:
-    """Return 1 if rewards are maximized, or -1, by which rewards to be minimized are multiplied."""
+    """Return the factor that turns rewards into numbers to maximize: 1, or -1 if rewards are minimized."""
     return 1 if maximize else -1

@@ -7,7 +7,7 @@ MAX_SHOWN = 200  # largest number of characters of a value in a message
 
 
 def shortened(text: str, most: int = MAX_SHOWN) -> str:
-    """Return a text, with its middle replaced by a note on how much is missing if it exceeds `most` characters."""
+    """Shorten a text of more than `most` characters: a note replaces its middle, and says how much is missing."""
     if len(text) <= most:
         return text
     head, tail = most - most // 3, most // 3
@@ -53,7 +53,7 @@ class RewardError(ConboError, ValueError):
 
 
 class TrialError(ConboError, LookupError):
-    """A trial is unknown, was already told another result, or its lease or seed does not allow the call."""
+    """A trial is unknown, was already told another result, or has a lease or a seed that does not permit the call."""
 
 
 class SettingError(ConboError, ValueError):
@@ -61,7 +61,7 @@ class SettingError(ConboError, ValueError):
 
 
 class StudyError(ConboError, ValueError):
-    """A stored study is unknown, has other settings than those given, or does not allow a call in its present state."""
+    """A stored study is unknown, has settings that differ from the given ones, or does not permit the call now."""
 
 
 class StorageError(ConboError, OSError):
@@ -73,4 +73,4 @@ class RecordError(ConboError, ValueError):
 
 
 class AccessError(ConboError, PermissionError):
-    """A service refuses a request, because the request's token lacks the right or there are too many requests."""
+    """A service refuses a request: the token does not permit it, or there are too many requests."""

@@ -62,7 +62,7 @@ class FeasibleSet:
         return self.limits is not None and bool(self.limits.coefficients[:, : self.n_state_dims].any())
 
     def contains(self, points: Array) -> Flags:
-        """Return whether each of points (..., d) is feasible.
+        """Return whether each point (..., d) is feasible.
 
         Integer parameters need not have whole values; the user's function gets them rounded.
         """
@@ -126,7 +126,7 @@ class FeasibleSet:
         return best
 
     def has_action(self, states: Array) -> Flags:
-        """Return whether each of states (n, d_s) has a feasible action."""
+        """Return whether each state (n, d_s) has a feasible action."""
         points = np.concatenate([states, np.full((len(states), int(self.actions.sum())), 0.5)], axis=1)
         if not self.depends_on_state:
             points = points[:1]
@@ -210,7 +210,7 @@ class FeasibleSet:
         return self._with_reals_moved(points)
 
     def _strictly(self, points: Array) -> Flags:
-        """Return whether each of points (..., d) is feasible, without a tolerance for rounding errors.
+        """Return whether each point (..., d) is feasible, without a tolerance for rounding errors.
 
         Only equalities, and limits on integers alone, keep their tolerance.
         """

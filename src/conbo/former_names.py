@@ -34,7 +34,7 @@ def with_present_names(model: Mapping[str, Any], defaults: Mapping[str, Any]) ->
 def _from_0_1(model: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
     """Convert the settings of a `GaussianProcess` that conbo 0.1 stored.
 
-    Newer settings get their `defaults`.  But if the user chose a profile, there is a single model, as in 0.1.
+    Newer settings get their `defaults`.  But if the user chose a kernel's profile, only one model is used, as in 0.1.
     """
     settings = {name: value for name, value in model.items() if name != "actions"}
     single = {"main_effects": "none", "output_warping": "none", "members": 1}

@@ -31,8 +31,8 @@ def plan_validation(
 ) -> Validation:
     """Plan the evaluations by which a policy, and a decision rule if there is one, are validated.
 
-    Their states are drawn from P[s], or are the given `states`.  The `evaluations` are divided equally among the policy
-    and the rule, which are evaluated in the same states.  In the result, nothing is measured yet.
+    Their states are drawn from P[s], or are the given `states`.  Half of the `evaluations` are for the policy and half
+    for the rule, in the same states.  In the result, nothing is measured yet.
     """
     space, rules = policy.belief.space, [policy] if rule is None else [policy, rule]
     n, generator = evaluations // len(rules), np.random.default_rng(list(seed))

@@ -37,7 +37,7 @@ class GaussianProcess:
     `state_kernel`  how two states are compared
     ==============  =============================================================================================
     "product"       by their distance: σ² k_S k_X, for any states
-    "trend"         categories share a trend and differ from it, with three variances for any number of categories
+    "trend"         all categories share a trend, from which each deviates, with the same variance for all
     "multi-task"    by a learned covariance of the categories: W Wᵀ + diag(v), where W has `rank` columns
     "auto"          "trend" if some state parameter is categorical, otherwise "product"
     a function      your own, from (space, profile) to a family of kernels
@@ -164,7 +164,7 @@ class GaussianProcess:
         return MultiTaskFamily(coded, actions, profile, self.rank, self.wide_variances)
 
     def fitted_rewards(self, n: int) -> int:
-        """Return to how many of the first n rewards hyperparameters are fitted, which grows with n in steps."""
+        """Return m: of n rewards, hyperparameters are fitted only to the first m; m grows with n in steps."""
         from conbo.models.schedule import fitted_rewards
 
         return fitted_rewards(n)
@@ -221,7 +221,10 @@ class GaussianProcess:
         return posterior, partial(averaged, fits, self.structures(space), first, observations, self.noise == "small")
 
     def _fits(self, space: Space, observations: Observations, memory: FitMemory, earlier: Sequence[Fit]) -> list[Fit]:
-        """Return the most probable models of observations, refined from `earlier` ones, or recalled from the memory."""
+        """Fit models to the observations, and return the most probable ones.
+
+        If there are `earlier` fits, only their models are tried. Results that are in the memory are not computed again.
+        """
         import torch
 
         from conbo.models.fit import announce, fit, restored

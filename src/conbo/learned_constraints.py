@@ -43,12 +43,12 @@ class LearnedConstraint:
     observations: Observations  # the data of the model, with standardized slacks as rewards
 
     def margins(self, points: Tensor) -> Tensor:
-        """Return by how many standard deviations (n,) the expected slack at points (n, d) exceeds the threshold."""
+        """Return by how many standard deviations (n,) points (n, d) are expected to satisfy the constraint."""
         variance = self.posterior.variance(points).clamp_min(LEAST_VARIANCE)
         return (self.posterior.mean(points) - self.threshold) / variance.sqrt()
 
     def margins_and_gradients(self, points: Tensor) -> tuple[Tensor, Tensor]:
-        """Return by how many standard deviations (n,) the expected slack at points (n, d) exceeds the threshold.
+        """Return by how many standard deviations (n,) points (n, d) are expected to satisfy the constraint.
 
         Also return the gradients (n, d).
         """

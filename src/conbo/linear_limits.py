@@ -86,15 +86,15 @@ class LinearLimits:
         return self.bounds - self.used(points)
 
     def allows(self, slack: Array) -> Flags:
-        """Return whether all slacks of a point are non-negative up to rounding errors, for slacks (..., J)."""
+        """Return whether points with given slacks (..., J) satisfy all limits, up to rounding errors."""
         return np.asarray((slack >= -self.rounding).all(-1))
 
     def contains(self, points: Array) -> Flags:
-        """Return whether each of points (..., d) satisfies all limits, up to rounding errors."""
+        """Return whether each point (..., d) satisfies all limits, up to rounding errors."""
         return self.allows(self.slack(points))
 
     def contains_strictly(self, points: Array) -> Flags:
-        """Return whether each of points (..., d) satisfies all limits, without a tolerance for rounding errors.
+        """Return whether each point (..., d) satisfies all limits, without a tolerance for rounding errors.
 
         Only equalities, and limits on integers alone, keep their tolerance.
         """
@@ -174,7 +174,7 @@ class LinearLimits:
         return low, scale.to_unit(np.minimum(value + up, scale.high))
 
     def reachable(self, points: Array, movable: Flags) -> Flags:
-        """Return whether each of points (n, d) could satisfy every single limit by moving its `movable` columns (d,).
+        """Return whether each point (n, d) could satisfy every single limit by moving its `movable` columns (d,).
 
         This is necessary, but not sufficient, for satisfying all limits together.
         """

@@ -294,7 +294,7 @@ class Optimizer:
         self._trials[failed.number] = failed
 
     def find(self, trial: Trial | int) -> Trial:
-        """Return the latest version of a trial, which is given itself or by its number; raise TrialError if unknown."""
+        """Return the latest version of a trial, given an older one or its number; raise TrialError if it is unknown."""
         number = trial.number if isinstance(trial, Trial) else trial
         if isinstance(number, int) and 0 <= number < len(self._trials):
             known_trial = self._trials[number]
@@ -333,7 +333,7 @@ class Optimizer:
         return best_observed(self.space, self.states, kept, self.maximize)
 
     def add_choices(self, name: str, choices: Iterable[Value], state_distribution: RecipeLike = None) -> None:
-        """Add choices to a categorical parameter; if its present choices have weights in P[s], give a new P[s]."""
+        """Add choices to a categorical parameter; a new P[s] is required if its choices have weights in P[s]."""
         space = self.space.with_choices(name, choices)
         state_distribution = with_new_choices(state_distribution, self.state_distribution, space, name)
         self.states = bind(state_distribution, space)

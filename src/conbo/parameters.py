@@ -60,7 +60,7 @@ class Scale:
         return np.where(unit == 1.0, self.high, np.minimum(values, self.high))
 
     def slope(self, array: ArrayLike) -> Array:
-        """Return the derivative of `from_unit` at numbers of the unit interval."""
+        """Return the derivative of values with respect to numbers of the unit interval, at these numbers."""
         values = self.from_unit(array)
         return values * self._log_ratio if self.log else np.full_like(values, self.high - self.low)
 
@@ -190,7 +190,7 @@ class Integer:
         return self.encode(np.arange(self.low, self.high + 1))
 
     def cell(self, array: ArrayLike) -> tuple[Array, Array]:
-        """Return the lower and upper ends of the bins in which numbers of the unit interval are.
+        """Return the lower and upper end of the bin that contains each number of the unit interval.
 
         A bin holds all numbers that encode the same integer.
         """
@@ -268,7 +268,7 @@ class Categorical:
         return (np.arange(self.n_levels) + 0.5) / self.n_levels
 
     def cell(self, array: ArrayLike) -> tuple[Array, Array]:
-        """Return the lower and upper ends of the bins in which numbers of the unit interval are.
+        """Return the lower and upper end of the bin that contains each number of the unit interval.
 
         A bin holds all numbers that encode the same choice.
         """

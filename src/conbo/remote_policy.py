@@ -43,7 +43,7 @@ class RemotePolicy:
         state
             The state by name; None in a space without states.
         extrapolate
-            Whether a number out of range counts as the nearest one in range, instead of raising.
+            Whether a number out of range counts as the nearest one in range, instead of raising an error.
 
         Returns
         -------
@@ -60,7 +60,7 @@ class RemotePolicy:
         states
             The states, each by name.
         extrapolate
-            Whether a number out of range counts as the nearest one in range, instead of raising.
+            Whether a number out of range counts as the nearest one in range, instead of raising an error.
 
         Returns
         -------
@@ -77,7 +77,7 @@ class RemotePolicy:
         state
             The state by name; None in a space without states.
         extrapolate
-            Whether a number out of range counts as the nearest one in range, instead of raising.
+            Whether a number out of range counts as the nearest one in range, instead of raising an error.
 
         Returns
         -------
@@ -94,7 +94,7 @@ class RemotePolicy:
         states
             The states, each by name.
         extrapolate
-            Whether a number out of range counts as the nearest one in range, instead of raising.
+            Whether a number out of range counts as the nearest one in range, instead of raising an error.
 
         Returns
         -------

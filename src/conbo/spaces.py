@@ -236,7 +236,7 @@ class Space:
         return bool(self.feasible_set.contains(np.concatenate(points, axis=1))[0])
 
     def contains(self, points: Array) -> Flags:
-        """Return whether each of points (..., d) of the unit cube, states first, is feasible."""
+        """Return whether each point (..., d) of the unit cube, states first, is feasible."""
         if self.feasible_set is None:
             return np.ones(points.shape[:-1], dtype=bool)
         return self.feasible_set.contains(points)

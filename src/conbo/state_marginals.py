@@ -26,7 +26,8 @@ TINY = 1e-300  # replaces a divisor of zero, where the quotient is not used
 class Marginal(Protocol):
     """The distribution of one state parameter, on the unit interval.
 
-    A discrete parameter has atoms, which are the encodings of its values; around each is the bin that encodes it.
+    The values of a discrete parameter are atoms of this distribution. All numbers in the bin around an atom encode the
+    same value.
     """
 
     @property

@@ -48,4 +48,4 @@ class AcquisitionRecipe(Protocol):
     """A recipe for an acquisition function: a frozen dataclass of settings, with the method `build`."""
 
     def build(self, belief: Belief, generator: torch.Generator) -> Acquisition:
-        """Build the acquisition function for one belief."""
+        """Build the acquisition function from a belief, which is what is known so far."""

@@ -41,7 +41,7 @@ class ExpectedImprovement:
     """A recipe for expected improvement over the best posterior mean of all observed points, whatever their states."""
 
     def build(self, belief: Belief, generator: torch.Generator) -> "ImprovementAcquisition":
-        """Build the acquisition function for one belief."""
+        """Build the acquisition function from a belief, which is what is known so far."""
         return ImprovementAcquisition(belief.posterior, belief.best_mean(belief.observations.points))
 
 

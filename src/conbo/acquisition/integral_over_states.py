@@ -55,10 +55,10 @@ class WeightedStates:
 
 
 class StateValueRecipe(Protocol):
-    """A recipe for the value of an evaluation in each state, such as a knowledge gradient."""
+    """A recipe for what an evaluation is worth in each state, such as a knowledge gradient."""
 
     def build(self, belief: Belief, generator: torch.Generator) -> StateValue:
-        """Build the object that computes what evaluations at candidates are worth in states, for one belief."""
+        """Build the object that computes what an evaluation is worth in each state, from what is known so far."""
 
 
 class StateRule(Protocol):
@@ -88,7 +88,7 @@ class StateRuleRecipe(Protocol):
     """A recipe for a rule that chooses the states at which the integral over states is computed."""
 
     def build(self, belief: Belief, generator: torch.Generator) -> StateRule:
-        """Build the rule for one belief."""
+        """Build the rule from a belief, which is what is known so far."""
 
     def shared(self, share: float) -> Self:
         """Return the recipe of a cheaper rule, whose number of states is multiplied by `share`."""
@@ -174,9 +174,9 @@ class _Strata:
 def by_importance(importance: Tensor, n: int) -> tuple[Tensor, Tensor]:
     """Choose n representatives of p states for each of r candidates, given the importance (r, p) of each state.
 
-    Return the indices (r, n) of the chosen states, and how many states each of them stands for (r, n).  A state with
-    more than one n-th of the total importance is chosen and stands for itself.  The others are cut into cells of equal
-    importance, of which the middle state is chosen; it stands for the importance of the cell divided by its own.
+    Return the indices (r, n) of the chosen states, and how many states each of them represents (r, n).  A state with
+    more than one n-th of the total importance is chosen, and represents itself.  The others are cut into cells of equal
+    importance; the middle state of a cell represents the importance of the cell divided by its own.
     """
     highest, order = importance.topk(n)
     alone = (n * highest > importance.sum(-1, keepdim=True)).sum(-1, keepdim=True)  # (r, 1), always below n
@@ -267,7 +267,7 @@ class ConBO:
     states: StateRuleRecipe = StratifiedStates()  # how the states of the quadrature are chosen
 
     def build(self, belief: Belief, generator: torch.Generator) -> "ConditionalAcquisition | AveragedAcquisition":
-        """Build the acquisition function for one belief."""
+        """Build the acquisition function from a belief, which is what is known so far."""
         value = self.value.build(belief, generator)
         if not isinstance(value, AveragesValues):
             return ConditionalAcquisition(belief, value, self.states.build(belief, generator))
@@ -330,7 +330,7 @@ class ConditionalAcquisition:
         return (chosen.weights * gains.values).sum(-1)
 
     def states_of(self, points: Tensor, times: int = 1) -> WeightedStates:
-        """Choose states and weights for the integral over states, for each of points (c, d)."""
+        """Choose states and weights for the integral over states, for each point (c, d)."""
         return self.rule.around(points[:, : self._d_s], self._importance(points), times)
 
     def local(self, starts: Tensor) -> BatchedFunction:

@@ -33,7 +33,7 @@ class OptimisticGap:
             raise SettingError(f"`beta` must be positive, but got beta={self.beta}.")
 
     def build(self, belief: Belief, generator: torch.Generator) -> "GapAcquisition":
-        """Build the acquisition function for one belief."""
+        """Build the acquisition function from a belief, which is what is known so far."""
         actions = action_candidates(belief, POOL, generator)
         upper, lower = (StateProfile(belief, actions, level) for level in (self.beta, -self.beta))
         return GapAcquisition(belief.n_state_dims, upper, lower)

@@ -25,7 +25,7 @@ class PerCost:
     recipe: AcquisitionRecipe
 
     def build(self, belief: Belief, generator: torch.Generator) -> Acquisition:
-        """Build the acquisition function for one belief."""
+        """Build the acquisition function from a belief, which is what is known so far."""
         acquisition = self.recipe.build(belief, generator)
         return acquisition if belief.cost is None else AcquisitionPerCost(acquisition, belief.cost)
 

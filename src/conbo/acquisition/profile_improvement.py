@@ -46,7 +46,7 @@ class ProfileImprovement:
     """A recipe for profile expected improvement (PEI): improvement over the best posterior mean in the same state."""
 
     def build(self, belief: Belief, generator: torch.Generator) -> "ProfileAcquisition":
-        """Build the acquisition function for one belief."""
+        """Build the acquisition function from a belief, which is what is known so far."""
         return ProfileAcquisition(belief, action_candidates(belief, POOL, generator), level=0.0, noisy=False)
 
 
@@ -61,7 +61,7 @@ class ProfileQuantileImprovement:
             raise SettingError(f"`0 < quantile < 1` must hold, but got quantile={self.quantile}.")
 
     def build(self, belief: Belief, generator: torch.Generator) -> "ProfileAcquisition":
-        """Build the acquisition function for one belief."""
+        """Build the acquisition function from a belief, which is what is known so far."""
         level = float(torch.special.ndtri(torch.tensor(self.quantile, dtype=torch.float64)))
         actions = action_candidates(belief, POOL, generator)
         return ProfileAcquisition(belief, actions, level, noisy=True)

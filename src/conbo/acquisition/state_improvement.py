@@ -27,7 +27,7 @@ class StateImprovement:
     state: Tensor  # (d_s,), in the unit cube
 
     def build(self, belief: Belief, generator: torch.Generator) -> ImprovementAcquisition:
-        """Build the acquisition function for one belief."""
+        """Build the acquisition function from a belief, which is what is known so far."""
         _, incumbent = best_observed(belief, self.state)
         return ImprovementAcquisition(belief.posterior, incumbent)
 
@@ -42,7 +42,7 @@ class RewardImprovement:
     state: Tensor  # (d_s,), in the unit cube
 
     def build(self, belief: Belief, generator: torch.Generator) -> ImprovementAcquisition:
-        """Build the acquisition function for one belief."""
+        """Build the acquisition function from a belief, which is what is known so far."""
         here = observed_in(belief, self.state)
         if bool(here.any()):
             best = (float(belief.observations.rewards[here].amax()) - belief.shift) / belief.scale

@@ -27,7 +27,7 @@ class WhereFeasible:
     recipe: AcquisitionRecipe
 
     def build(self, belief: Belief, generator: torch.Generator) -> Acquisition:
-        """Build the acquisition function for one belief."""
+        """Build the acquisition function from a belief, which is what is known so far."""
         acquisition, learned = self.recipe.build(belief, generator), belief.constraints
         if learned is None:
             return acquisition

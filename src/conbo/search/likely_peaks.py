@@ -49,6 +49,6 @@ def likely_peaks(
 
 
 def joint_moments(posterior: Predicts, states: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
-    """Return posterior means (c, p) and covariances (c, p, p) of p actions (c, p, d_x) in each of states (c, d_s)."""
+    """Return posterior means (c, p) and covariances (c, p, p) of p actions (c, p, d_x) in each state (c, d_s)."""
     c, p, _ = actions.shape
     return posterior.joint(torch.cat([states[:, None].expand(c, p, -1), actions], -1))
