@@ -78,8 +78,8 @@ def branin(
 def branin_constrained(noise: float = 0.0) -> Problem:
     """Branin-Hoo with state s, action x in [0, 15], and a learned constraint on a load.
 
-    The load is (x - 7 - 3 sin s)², and its mean must be at most 16, so x must be within 4 of 7 + 3 sin s. In two
-    thirds of the states, this excludes the best action of Branin-Hoo.
+    The load is (x - 7 - 3 sin s)², and its mean must be at most 16, so x must be within 4 of 7 + 3 sin s. In 70 % of
+    the states, this excludes the best action of Branin-Hoo.
 
     Parameters
     ----------
