@@ -218,7 +218,7 @@ class ConstrainedGains:
         return lambda candidates: torch.cat([values(some) for some in candidates.split(step)])
 
     def at(self, states: Tensor) -> "ConstrainedStatesAhead":
-        """Return a function from candidates to their gains in given states (r, m, d_s), which are r sets of m."""
+        """Return a function from candidates to their gains in r sets of m given states (r, m, d_s)."""
         return ConstrainedStatesAhead(self, states)
 
     def gains_at(self, candidates: Tensor, states: Tensor, actions: Tensor, worst: Tensor) -> ConstrainedLineGains:
