@@ -105,7 +105,7 @@ class MultiTask:
 
     With several categorical columns, their covariances are multiplied. The number of parameters then grows with the sum
     of the columns' numbers of choices, not with the number of combinations, and an unseen combination is predicted from
-    other combinations of its choices.
+    observed ones that share choices with it.
     """
 
     loadings: tuple[Tensor, ...]  # W of each column, (choices, rank)

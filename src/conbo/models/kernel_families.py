@@ -233,7 +233,7 @@ class Block:
 
 
 class Term:
-    """The covariance σ² φ (r, n, n) of a main effect between n points, for r sets of parameters.
+    """The covariance σ² φ (r, n, n) that a main effect adds between n points, for r sets of parameters.
 
     φ is a correlation of states, or of actions.
     """

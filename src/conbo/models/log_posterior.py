@@ -64,12 +64,11 @@ Expected: TypeAlias = Literal["small", "moderate", "varying"]  # name of the noi
 
 @dataclass(frozen=True)
 class Peak:
-    """Laplace's approximation at a mode θ of the parameters: their log-density falls as ½ (θ' - θ)ᵀ H (θ' - θ).
+    """Laplace's approximation at a mode θ of the parameters, where H are the negated second derivatives.
 
-    Most priors are densities of exp(parameter), but H is taken with respect to the parameter itself. The evidence
-    therefore has the additional factor exp(aᵀθ), the Jacobian of this change of variables, where a is 1 for these
-    parameters and 0 for others. Its integral with a Gaussian density has a closed form, in which the slope along the
-    noise is left out.
+    Most priors are densities of exp(parameter), but the integral is over the parameters themselves. It therefore has
+    the additional factor exp(aᵀθ), the Jacobian, where a is 1 for such parameters and 0 for others. Along the noise
+    level, this factor is treated as constant.
     """
 
     mean: float  # the constant mean of the rewards

@@ -237,7 +237,7 @@ class _Values:
 
 @dataclass(frozen=True)
 class _Gains:
-    """The values of this study's candidates in its states, such as knowledge gradients, and how they change."""
+    """The values of this study's candidates in its states, such as knowledge gradients, and their derivatives."""
 
     whole: StateGains
 

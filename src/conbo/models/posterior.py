@@ -91,7 +91,7 @@ class GainRule:
 
 
 class StateGains(Protocol):
-    """The values of k candidates in m states each, such as knowledge gradients, and how they change with candidates."""
+    """The values of k candidates in m states each, such as knowledge gradients, and their derivatives."""
 
     @property
     def values(self) -> Tensor:

@@ -43,7 +43,7 @@ NEW_SEED = -1  # stands for any seed that has no reward yet
 
 @dataclass(frozen=True)
 class SeedEffect:
-    """The prior covariance of the effects of simulator seeds: what each seed adds to the rewards."""
+    """The prior covariance of the effects of simulator seeds; an effect is what a seed adds to the rewards."""
 
     constant: float  # σ_b²
     function: ProductKernel | None  # σ_g² M_S M_X; None if a seed adds only a constant
