@@ -59,8 +59,8 @@ class BotorchLines:
     def at(cls, posterior: PairwisePosterior, candidates: Tensor, states: Tensor, actions: Tensor) -> "BotorchLines":
         """Return the posterior means of actions (k, m, q, d_x) in states (k, m, d_s) after one more reward.
 
-        The reward is at one of the candidates (k, d), and z standard deviations above its prediction. Then a posterior
-        mean is a line mean + slope z.
+        Row i of states and actions is for a reward at candidate i of `candidates` (k, d). If this reward is z standard
+        deviations above its prediction, a posterior mean is a line mean + slope z.
         """
         k, m, q, _ = actions.shape
         points = torch.cat([states[:, :, None].expand(k, m, q, -1), actions], -1).flatten(0, 2)
@@ -129,8 +129,8 @@ class BotorchGains:
     def lines(self, candidates: Tensor, states: Tensor, actions: Tensor) -> BotorchLines:
         """Return the posterior means of actions (k, m, q, d_x) in states (k, m, d_s) after one more reward.
 
-        The reward is at one of the candidates (k, d), and z standard deviations above its prediction. Then a posterior
-        mean is a line mean + slope z.
+        Row i of states and actions is for a reward at candidate i of `candidates` (k, d). If this reward is z standard
+        deviations above its prediction, a posterior mean is a line mean + slope z.
         """
         with torch.no_grad():
             return BotorchLines.at(self.posterior, candidates, states, actions)

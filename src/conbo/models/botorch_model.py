@@ -202,8 +202,8 @@ class BotorchPosterior:
     def look_ahead_lines(self, candidates: Tensor, states: Tensor, actions: Tensor) -> BotorchLines:
         """Return the posterior means of actions (k, m, q, d_x) in states (k, m, d_s) after one more reward.
 
-        The reward is at one of the candidates (k, d), and z standard deviations above its prediction. Then a posterior
-        mean is a line mean + slope z.
+        Row i of states and actions is for a reward at candidate i of `candidates` (k, d). If this reward is z standard
+        deviations above its prediction, a posterior mean is a line mean + slope z.
         """
         return BotorchLines.at(self, candidates, states, actions)
 
@@ -285,5 +285,5 @@ def model_inputs(points: Tensor, categories: tuple[int, ...]) -> Tensor:
 
 
 def as_model(model: Model | ModelFactory) -> Model:
-    """Return a model unchanged, but a function that makes BoTorch models as a `BotorchModel`."""
+    """Return a model unchanged; wrap a function that makes BoTorch models in a `BotorchModel`."""
     return model if hasattr(model, "fit") else BotorchModel(model)

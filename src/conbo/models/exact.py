@@ -98,8 +98,8 @@ class ExactPosterior(Conditioned):
     def look_ahead_lines(self, candidates: Tensor, states: Tensor, actions: Tensor) -> ExactLines:
         """Return the posterior means of actions (k, m, q, d_x) in states (k, m, d_s) after one more reward.
 
-        The reward is at one of the candidates (k, d), and z standard deviations above its prediction. Then a posterior
-        mean is a line mean + slope z.
+        Row i of states and actions is for a reward at candidate i of `candidates` (k, d). If this reward is z standard
+        deviations above its prediction, a posterior mean is a line mean + slope z.
         """
         return lines_at(self, candidates, states, actions)
 

@@ -83,8 +83,8 @@ class ExactLines:
 def lines_at(posterior: Conditioned, candidates: Tensor, states: Tensor, actions: Tensor) -> ExactLines:
     """Return the posterior means of actions (k, m, q, d_x) in states (k, m, d_s) after one more reward.
 
-    The reward is at one of the candidates (k, d), and z standard deviations above its prediction. Then a posterior mean
-    is a line mean + slope z.
+    Row i of states and actions is for a reward at candidate i of `candidates` (k, d). If this reward is z standard
+    deviations above its prediction, a posterior mean is a line mean + slope z.
     """
     ahead, rows = posterior.look_ahead(candidates), state_rows(posterior, states)
     features, shape = posterior.kernel.actions.scaled(actions), states.shape[:2]

@@ -1,4 +1,4 @@
-"""Kernels over points (state, action), all of the form  k = A(s, s') κ(x, x') + B(s, s').
+"""Kernels over points (state, action), all of the form k = A(s, s') κ(x, x') + B(s, s').
 
 Only κ depends on the action.  In a given state, the posterior mean is therefore a constant plus a weighted sum of
 κ(x, observed actions), and one fast search over actions serves every kernel.

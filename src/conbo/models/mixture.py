@@ -147,7 +147,7 @@ class Mixture:
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
         """Return which states (m, d_s) resemble some known state (k, d_s) in every member.
 
-        That means a correlation of at least `least`.
+        Two states resemble each other if their correlation is at least `least`.
         """
         return torch.stack([member.resemble(states, known, least) for member in self.members]).all(0)
 
@@ -175,8 +175,8 @@ class Mixture:
     def look_ahead_lines(self, candidates: Tensor, states: Tensor, actions: Tensor) -> "MixtureLines":
         """Return the posterior means of actions (k, m, q, d_x) in states (k, m, d_s) after one more reward.
 
-        The reward is at one of the candidates (k, d), and z standard deviations above its prediction. Then a posterior
-        mean is a line mean + slope z.
+        Row i of states and actions is for a reward at candidate i of `candidates` (k, d). If this reward is z standard
+        deviations above its prediction, a posterior mean is a line mean + slope z.
         """
         lines = [member.look_ahead_lines(candidates, states, actions) for member in self.members]
         return MixtureLines(self, lines, NewReward.of(self, candidates))

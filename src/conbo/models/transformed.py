@@ -142,8 +142,8 @@ class TransformedPosterior:
     def look_ahead_lines(self, candidates: Tensor, states: Tensor, actions: Tensor) -> "TransformedLines":
         """Return the posterior means of actions (k, m, q, d_x) in states (k, m, d_s) after one more reward.
 
-        The reward is at one of the candidates (k, d), and z standard deviations above its prediction. Then a posterior
-        mean is a line mean + slope z.
+        Row i of states and actions is for a reward at candidate i of `candidates` (k, d). If this reward is z standard
+        deviations above its prediction, a posterior mean is a line mean + slope z.
         """
         k, m, q, _ = actions.shape
         points = torch.cat([states[:, :, None].expand(k, m, q, -1), actions], -1).flatten(0, 2)
