@@ -29,7 +29,8 @@ from conbo.models.heteroscedastic_noise import HeteroscedasticNoise
 from conbo.models.kernels import Kernel
 from conbo.models.posterior import Moments
 
-MOST_INVERTED = 300  # up to this number of observations, the factor is inverted: products are then faster than solves
+# up to this number of observations, and on a GPU always, the factor is inverted: products are then faster than solves
+MOST_INVERTED = 300
 WORK_PER_SOLVE = 10**9  # most multiplications in one triangular solve, which Ctrl-C cannot interrupt
 CHUNK = 4096  # points evaluated at once, so that their covariances with the observations fit in the processor's cache
 
@@ -113,7 +114,7 @@ class Conditioned:
 
         Many columns are solved in several calls, so that Ctrl-C can interrupt between them.
         """
-        if len(self.factor) <= MOST_INVERTED:
+        if len(self.factor) <= MOST_INVERTED or self.factor.is_cuda:
             return self._inverse_factor.mT @ (self._inverse_factor @ columns)
         most = max(1, WORK_PER_SOLVE // max(1, len(self.factor)) ** 2)
         parts = [torch.cholesky_solve(part, self.factor) for part in columns.split(most, -1)]

@@ -86,7 +86,7 @@ class MainEffectsKernel(Kernel):
         slope = self.state_effect.tables(mine[:, None] if own_partners else mine, others)[1]
         table = weights * self.state_variance * (slope[:, 0] if own_partners else slope)
         in_states = in_states.clone()
-        in_states[..., list(self._features)] += pulled(table, mine, others) * self._ratio
+        in_states[..., self._features] += pulled(table, mine, others) * self._ratio
         return in_states, in_actions
 
     def record(self) -> dict[str, Any]:
@@ -127,18 +127,19 @@ class MainEffectsKernel(Kernel):
         return replace(self, interaction=self.interaction.to(device), state_effect=self.state_effect.to(device))
 
     @cached_property
-    def _features(self) -> tuple[int, ...]:
-        """The indices of the scaled inputs of states that the state's main effect uses."""
-        return effect_features(self.states.columns)
+    def _features(self) -> slice | list[int]:
+        """Which scaled inputs of states the main effect uses: a slice if all, because a GPU waits for lists."""
+        used = effect_features(self.states.columns)
+        return slice(None) if len(used) == self.states.columns.width else list(used)
 
     @cached_property
     def _ratio(self) -> Tensor:
         """Factors that rescale states from the interaction's lengthscales to those of the state's main effect."""
-        return self.state_effect.feature_scales / self.states.feature_scales[list(self._features)]
+        return self.state_effect.feature_scales / self.states.feature_scales[self._features]
 
     def _of_effect(self, states: Tensor) -> Tensor:
         """Rescale states (..., width) from the interaction's lengthscales to those of the state's main effect."""
-        return states[..., list(self._features)] * self._ratio
+        return states[..., self._features] * self._ratio
 
 
 def effect_features(states: Columns) -> tuple[int, ...]:
