@@ -171,7 +171,7 @@ def ascend(
 def _within(
     limits: RowLimits, rows: NDArray[np.int64], x: Array, slope: Array, inverse: Array, low: Array, high: Array
 ) -> Array:
-    """Return the points (r, d) that maximize quadratic models around x (r, d) within limits and bounds.
+    """Return the points (r, d) that maximize r quadratic models around the points x (r, d), within limits and bounds.
 
     The models have the gradients `slope` (r, d); `inverse` (r, d, d) are the inverses of their negated Hessians.  If no
     feasible point is found, the result is x.

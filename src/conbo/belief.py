@@ -145,7 +145,7 @@ class Belief:
         return replace(self, posterior=posterior.most_probable(share)) if isinstance(posterior, Averages) else self
 
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
-        """Return which states (m, d_s) are similar to one of the known states (k, d_s): correlated by at least `least`.
+        """Return which of m states (m, d_s) are correlated with one of k known states (k, d_s) by at least `least`.
 
         The best action of the known state is then a good start for the search in the other state.
         """

@@ -160,7 +160,7 @@ class Client:
         Raises
         ------
         TrialError
-            If the trial is unknown, has failed, or was already told another result.
+            If the trial is unknown, has failed, or already has a result that differs from this one.
         RewardError
             If a value is not one finite number.
         AccessError

@@ -1,4 +1,7 @@
-"""Compares the learned policy with the user's own decision rule, by the model and, if any, by new evaluations."""
+"""Compares the learned policy with the user's own decision rule.
+
+The comparison is by the rewards that the model expects and, if both were evaluated again, by measured rewards.
+"""
 
 from dataclasses import asdict, dataclass
 from typing import Any

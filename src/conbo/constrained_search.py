@@ -76,10 +76,11 @@ class ConstrainedSearch:
         return BestActions(chosen, self.posterior.mean(torch.cat([states, chosen], -1)), found)
 
     def _searched(self, states: Tensor, free: Tensor, starts: int) -> tuple[Tensor, Tensor]:
-        """Run k local searches in each state (m, d_s) for the best action that satisfies the constraints.
+        """Search in each of m states (m, d_s) for the best action that satisfies the constraints.
 
-        They start from up to `starts` actions of the pool and from `free` (m, d_x), the best action without
-        constraints.  Return their starting points and results together (m, 2 k, d_x), with scores (m, 2 k).
+        In each state, k local searches start from up to `starts` actions of the pool, and from the best action without
+        constraints, `free` (m, d_x).  Return their k starting points followed by their k results (m, 2 k, d_x), and the
+        scores (m, 2 k) of all these actions, by `_scores`.
         """
         pooled = self._scores(states, self.actions.expand(len(states), -1, -1))
         pooled = masked(self.space, states, self.actions, pooled)
@@ -104,7 +105,7 @@ class ConstrainedSearch:
         return (torch.cdist(self.actions, self.actions) < APART * self.actions.shape[-1] ** 0.5).to(self.actions)
 
     def _scores(self, states: Tensor, actions: Tensor) -> Tensor:
-        """Return scores (m, k) of actions (m, k, d_x) in states (m, d_s).
+        """Return the scores (m, k) by which k actions (m, k, d_x) in each of m states (m, d_s) are compared.
 
         The score of an action that satisfies the constraints with the required confidence is its expected reward.  The
         scores of all other actions are far lower, and ordered by their probabilities of satisfying the constraints.
@@ -122,7 +123,7 @@ class ConstrainedSearch:
         objective: Callable[[Tensor, float], tuple[Tensor, Tensor]],
         penalties: Sequence[float],
     ) -> Tensor:
-        """Maximize `objective` by local searches from the actions `first` (m, k, d_x) in states (m, d_s).
+        """Maximize `objective` by local searches from k actions `first` (m, k, d_x) in each of m states (m, d_s).
 
         `objective` maps points (n, d) and a penalty to values (n,) and gradients (n, d).  There is one round of
         searches per penalty, and each round starts where the one before ended.  Return valid actions (m, k, d_x).

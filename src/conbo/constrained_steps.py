@@ -22,8 +22,8 @@ def constrained_steps(
 ) -> Array:
     """Return the steps t (r, d) that maximize gᵀ t - ½ tᵀ B t subject to N t <= gaps and lower <= t <= upper.
 
-    There are r such problems: B is `curvature` (r, d, d), g is `gradient` (r, d), N is `normals` (r, J, d), and `gaps`
-    are (r, J).  The bounds `lower` and `upper` are (r, d).
+    There are r such problems, each with J limits: B is `curvature` (r, d, d), g is `gradient` (r, d), N is `normals`
+    (r, J, d), and `gaps` are (r, J).  The bounds `lower` and `upper` are (r, d).
     """
     length = np.maximum(np.sqrt((normals**2).sum(-1, keepdims=True)), 1e-300)
     d = gradient.shape[-1]

@@ -53,7 +53,7 @@ class RewardError(ConboError, ValueError):
 
 
 class TrialError(ConboError, LookupError):
-    """A trial is unknown, was already told another result, or has a lease or a seed that does not permit the call."""
+    """A trial is unknown, already has a different result, or has a lease or a seed that does not permit the call."""
 
 
 class SettingError(ConboError, ValueError):

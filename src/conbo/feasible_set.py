@@ -269,12 +269,12 @@ def _even_steps(d: int) -> Array:
 
 @cache
 def _multipliers() -> NDArray[np.int64]:
-    """Return pairs of pseudo-random integers (ways, 2), one for each way in which `_scrambled` changes points."""
+    """Return pairs of pseudo-random integers (ways, 2), one pair for each way in which `_scrambled` changes points."""
     return np.random.RandomState(0).randint(100, 2000, size=(SCRAMBLES_OF_FUNCTION + CHORDS, 2))
 
 
 def _scrambled(points: Array, ways: NDArray[np.int64]) -> Array:
-    """Return pseudo-random versions (ways, n, k) of points (n, k) in the unit cube, one for each integer in `ways`.
+    """Return pseudo-random versions (ways, n, k) of n points (n, k) in the unit cube, one for each integer in `ways`.
 
     Every column becomes an integer combination of two columns plus a constant, modulo one.  Points that are uniform on
     the cube stay uniform, and the versions of a point are nearly independent.
@@ -285,9 +285,9 @@ def _scrambled(points: Array, ways: NDArray[np.int64]) -> Array:
 
 
 def _integer_steps(k: int) -> Array:
-    """Return the changes (options, k) of k integers that are tried.
+    """Return the changes (options, k) of k integers that are tried, one option per row.
 
-    They are no change, one integer down or up by one, and for small k also one integer down and another one up.
+    The options are no change, one integer down or up by one, and for small k also one integer down and another one up.
     """
     eye = np.eye(k)
     pairs = [eye[j] - eye[i] for i in range(k) for j in range(k) if i != j] if k <= MOST_PAIRED else []
@@ -295,7 +295,10 @@ def _integer_steps(k: int) -> Array:
 
 
 def _stepped(parameter: Parameter, values: Array, step: Array) -> Array:
-    """Change values of an integer parameter, given as positions in [0, 1], by whole steps within its range."""
+    """Add the integers `step` to values of an integer parameter, which are encoded as numbers in [0, 1].
+
+    The sums are clipped to the parameter's range, and encoded in the same way.
+    """
     assert isinstance(parameter, Integer)
     here = np.floor(parameter.scale.from_unit(values) + 0.5)
     return parameter.encode(np.clip(here + step, parameter.low, parameter.high))

@@ -124,7 +124,7 @@ class GaussianProcess:
             raise SettingError(f"`members` must be an integer of at least 1, but got members={self.members!r}.")
 
     def structures(self, space: Space, seeds: Seeds | None = None) -> Structures:
-        """Return the families of kernels to try; with common random numbers, also families with effects of seeds."""
+        """Return the families of kernels to try; given simulator seeds, also families in which a seed has an effect."""
         from conbo.models.main_effects import MainEffectsFamily, effect_columns
         from conbo.models.profiles import profile_of
         from conbo.models.seeded_family import SeededFamily

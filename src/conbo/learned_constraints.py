@@ -101,7 +101,7 @@ class LearnedConstraints:
         return float(torch.special.ndtri(torch.tensor(self.confidence, dtype=torch.float64)))
 
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
-        """Return which states (m, d_s) are similar to one of the known states (k, d_s): correlated by at least `least`.
+        """Return which of m states (m, d_s) are correlated with one of k known states (k, d_s) by at least `least`.
 
         This must hold for the prior correlation of every constraint's slack.
         """

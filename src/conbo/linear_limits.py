@@ -75,18 +75,18 @@ class LinearLimits:
         return values
 
     def used(self, points: Array, first: int = 0) -> Array:
-        """Return, for every limit, the sum (..., J) of coefficients times values in the user's units.
+        """Return, for each of the J limits, the sum (..., J) of coefficients times values in the user's units.
 
         The sum is over the columns of `points` (..., columns), which are those from index `first` on.
         """
         return self.values(points, first) @ self.coefficients[:, first : first + points.shape[-1]].T
 
     def slack(self, points: Array) -> Array:
-        """Return the slacks (..., J) of points (..., d): by how much they satisfy each limit."""
+        """Return the slacks (..., J) of points (..., d): by how much they satisfy each of the J limits."""
         return self.bounds - self.used(points)
 
     def allows(self, slack: Array) -> Flags:
-        """Return whether points with given slacks (..., J) satisfy all limits, up to rounding errors."""
+        """Return whether points with given slacks (..., J) satisfy all J limits, up to rounding errors."""
         return np.asarray((slack >= -self.rounding).all(-1))
 
     def contains(self, points: Array) -> Flags:
@@ -101,7 +101,7 @@ class LinearLimits:
         return np.asarray((self.slack(points) >= np.where(self.margins > 0, 0.0, -self.rounding)).all(-1))
 
     def normals(self, points: Array) -> Array:
-        """Return the outward normals (..., J, d) of the limits at points (..., d): the negated gradients of slacks."""
+        """Return the outward normals (..., J, d) of the J limits at points (..., d): negated gradients of slacks."""
         _, width, log_ratio = self.scales
         if not self.curved:
             return np.broadcast_to(self.coefficients * width, (*points.shape[:-1], *self.coefficients.shape))
@@ -127,7 +127,8 @@ class LinearLimits:
     def _alternate(self, points: Array, movable: Flags, margins: Array) -> Array:
         """Move points (n, d) into the limits by alternating projections, within the unit cube.
 
-        Each projection is a Newton step into one violated limit, after which its slack is about its margin (J,).
+        Each projection is a Newton step into one violated limit, after which its slack is about the limit's margin.
+        The `margins` (J,) are those of all J limits.
         """
         open_rows = np.arange(len(points))
         for _ in range(SWEEPS):
@@ -156,7 +157,7 @@ class LinearLimits:
         return np.where(movable, (points - normal * (missing / length)[:, None]).clip(0.0, 1.0), points)
 
     def interval(self, points: Array, column: int) -> tuple[Array, Array]:
-        """Return the ends (n,) and (n,) of the interval in which one column of points (n, d) satisfies the limits.
+        """Return the ends, each (n,), of the interval in which one column of points (n, d) satisfies the limits.
 
         All other columns stay as they are.
         """
@@ -174,7 +175,7 @@ class LinearLimits:
         return low, scale.to_unit(np.minimum(value + up, scale.high))
 
     def reachable(self, points: Array, movable: Flags) -> Flags:
-        """Return whether each point (n, d) could satisfy every single limit by moving its `movable` columns (d,).
+        """Return whether each point (n, d) could satisfy each limit, taken alone, by moving its `movable` columns (d,).
 
         This is necessary, but not sufficient, for satisfying all limits together.
         """
@@ -205,7 +206,7 @@ class LinearLimits:
         return both[:, 0], both[:, 1]
 
     def nearest(self, point: Array, movable: Flags, limits: Flags | None = None) -> Array | None:
-        """Return the point nearest to a point (d,) that satisfies all limits, or those flagged by `limits` (J,).
+        """Return the point nearest to a point (d,) that satisfies all J limits, or only those flagged by `limits` (J,).
 
         Only `movable` columns (d,) change, and integers get whole values.  The distance is the sum of the columns'
         distances, each as a fraction of the column's range.  The result is None if there is no such point.
@@ -260,7 +261,7 @@ class RowLimits:
         return x if self.states is None else np.concatenate([self.states[rows], x], axis=1)
 
     def tangents(self, x: Array, rows: NDArray[np.int64]) -> tuple[Array, Array]:
-        """Linearize the limits at x (n, columns): return N (n, J, columns) and gaps (n, J).
+        """Linearize the J limits at n points x (n, columns): return normals N (n, J, columns) and gaps (n, J).
 
         A step t from x satisfies the linearized limits if N t <= gaps.  `rows` (n,) are the indices of the local
         searches to which x belongs; they determine the states if x are actions.

@@ -24,7 +24,7 @@ class Seeds:
 
     @property
     def column(self) -> Tensor:
-        """The seeds as a column (n, 1) for models: numbered from 0 in increasing order, and equal for equal seeds."""
+        """The n seeds as a column (n, 1) for models; distinct seeds are numbered from 0, in increasing order."""
         return torch.unique(self.values, return_inverse=True)[1][:, None].to(torch.float64)
 
 

@@ -58,7 +58,7 @@ class RemotePolicy:
         Parameters
         ----------
         states
-            The states, each by name.
+            The states, as dicts from names to values.
         extrapolate
             Whether a number out of range counts as the nearest one in range, instead of raising an error.
 
@@ -92,7 +92,7 @@ class RemotePolicy:
         Parameters
         ----------
         states
-            The states, each by name.
+            The states, as dicts from names to values.
         extrapolate
             Whether a number out of range counts as the nearest one in range, instead of raising an error.
 

@@ -1,4 +1,4 @@
-"""Checks the parameters of a space, and converts states or actions by name to points of the unit cube and back."""
+"""Checks the parameters of a space, and converts states or actions from dicts to points of the unit cube and back."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
@@ -37,7 +37,7 @@ def column_categories(parameters: Mapping[str, Parameter]) -> tuple[int, ...]:
 
 
 def encode(parameters: Mapping[str, Parameter], points: Sequence[Point]) -> Array:
-    """Convert n valid states, or n valid actions, to points (n, parameters) of the unit cube."""
+    """Convert n valid states or actions, which are dicts, to points (n, parameters) of the unit cube."""
     array = np.empty((len(points), len(parameters)))
     for column, (name, parameter) in enumerate(parameters.items()):
         array[:, column] = parameter.encode([point[name] for point in points])
@@ -45,7 +45,7 @@ def encode(parameters: Mapping[str, Parameter], points: Sequence[Point]) -> Arra
 
 
 def decode(parameters: Mapping[str, Parameter], array: ArrayLike) -> list[dict[str, Value]]:
-    """Convert points (n, parameters) of the unit cube to states or actions by name."""
+    """Convert points (n, parameters) of the unit cube to states or actions, which are dicts from names to values."""
     rows = np.asarray(array, dtype=np.float64)
     columns = [parameter.decode(rows[:, column]) for column, parameter in enumerate(parameters.values())]
     return [{name: values[i] for name, values in zip(parameters, columns, strict=True)} for i in range(len(rows))]

@@ -185,19 +185,19 @@ class Space:
         return any(p.n_levels and not isinstance(p, Categorical) for p in self.actions.values())
 
     def encode_states(self, states: Sequence[Point]) -> Array:
-        """Convert n valid states, each by name, to points (n, d_s) of the unit cube."""
+        """Convert n valid states, which are dicts from names to values, to points (n, d_s) of the unit cube."""
         return columns.encode(self.states, states)
 
     def encode_actions(self, actions: Sequence[Point]) -> Array:
-        """Convert n valid actions, each by name, to points (n, d_x) of the unit cube."""
+        """Convert n valid actions, which are dicts from names to values, to points (n, d_x) of the unit cube."""
         return columns.encode(self.actions, actions)
 
     def decode_states(self, array: ArrayLike) -> list[dict[str, Value]]:
-        """Convert points (n, d_s) of the unit cube to states by name."""
+        """Convert n points (n, d_s) of the unit cube to states, which are dicts from names to values."""
         return columns.decode(self.states, array)
 
     def decode_actions(self, array: ArrayLike) -> list[dict[str, Value]]:
-        """Convert points (n, d_x) of the unit cube to actions by name."""
+        """Convert n points (n, d_x) of the unit cube to actions, which are dicts from names to values."""
         return columns.decode(self.actions, array)
 
     def snap_states(self, array: ArrayLike) -> Array:
@@ -218,7 +218,7 @@ class Space:
         Parameters
         ----------
         state, action
-            The state and the action, each by name.
+            The state and the action, as dicts from names to values.
 
         Returns
         -------

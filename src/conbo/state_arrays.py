@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def transport(u: Array, points: Array, masses: Array) -> NDArray[np.int64]:
-    """Map uniform points u (n, d) to `points` (m, d), in proportion to their masses (m,); return the indices (n,).
+    """Map n uniform points u (n, d) to m `points` (m, d), in proportion to their masses (m,); return indices (n,).
 
     Nearby u are mapped to nearby points, so evenly spread u give evenly spread points. The first coordinate of u
     chooses one of about m^(1/d) slices of equal mass along the first coordinate of the points, and so on within the
@@ -64,7 +64,7 @@ def inside(points: Array) -> Array:
 
 
 def grid(columns: Sequence[Array]) -> Array:
-    """Return all combinations of the entries of k columns, as rows (n, k)."""
+    """Return all n combinations of the entries of k columns, as rows (n, k)."""
     if not columns:
         return np.empty((1, 0))
     return np.stack([axis.ravel() for axis in np.meshgrid(*columns, indexing="ij")], axis=1)

@@ -35,7 +35,7 @@ class Marginal(Protocol):
         """Number of atoms (discrete values), infinite for a real parameter."""
 
     def atoms(self) -> tuple[Array, Array]:
-        """Return all atoms (k,), the discrete values on the unit interval, and their probabilities (k,)."""
+        """Return all k atoms (k,), the discrete values on the unit interval, and their probabilities (k,)."""
 
     def quantile(self, p: Array) -> Array:
         """Return the quantiles, on the unit interval, of probabilities p."""

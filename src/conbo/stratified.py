@@ -70,7 +70,7 @@ class Draws:
 
 
 def draw_each(shares: Array, n: int, generator: np.random.Generator) -> Draws:
-    """Draw n of k states, with k <= n / 2: each at least twice, and the others in proportion to their probabilities.
+    """Draw n times from k states, with k <= n / 2: each at least twice, and the rest in proportion to probabilities.
 
     `shares` (k,) are the probabilities of the states, up to a factor.  Every state is a stratum.
     """
@@ -85,10 +85,11 @@ def draw_each(shares: Array, n: int, generator: np.random.Generator) -> Draws:
 
 
 def draw_similar(features: Array, shares: Array, n: int, generator: np.random.Generator) -> Draws:
-    """Draw n of N states: 4 to 7 from every stratum, which consists of states with similar features (N, k).
+    """Draw n times from N states: 4 to 7 times from every stratum, which consists of states with similar features.
 
-    `shares` (N,) are the probabilities of the states, up to a factor.  Strata come from repeated halving along the
-    feature that varies most.  Each state is drawn in proportion to its probability, so all draws have the same weight.
+    Each state has k `features` (N, k); `shares` (N,) are the probabilities of the states, up to a factor.  Strata come
+    from repeated halving along the feature that varies most.  Each state is drawn in proportion to its probability, so
+    all draws have the same weight.
     """
     parts = _split(features, np.arange(len(shares)), shares / shares.sum(), n)
     rows = [generator.choice(members, size, p=share / share.sum()) for members, share, size in parts]
@@ -101,8 +102,8 @@ def _split(
 ) -> list[tuple[NDArray[np.intp], Array, int]]:
     """Split states into strata for n draws; return the states, probabilities and number of draws of each stratum.
 
-    `members` (k,) are the indices of the states, and `share` (k,) their probabilities.  A state on the border of two
-    strata is in both, each with a part of its probability.
+    `members` (k,) are the indices of the k states among the rows of `features`, and `share` (k,) their probabilities.
+    A state on the border of two strata is in both, each with a part of its probability.
     """
     if n < 2 * STRATUM_SIZE:
         return [(members, share, n)]

@@ -66,7 +66,8 @@ class StudySummary:
     reward_scale
         Standard deviation of the observed rewards.
     most_to_learn
-        The states that have half of all expected gains; None if these are spread over all states.
+        The range of one state parameter, or some of its choices, where one more evaluation gains most: it has half of
+        the expected gains of all states. None if these are spread evenly.
     single_action
         The best single action for all states, to be taken if the state is not known.
     single_action_value
@@ -218,7 +219,7 @@ def _left_to_learn(belief: Belief, policy: StatePolicy) -> dict[str, Any]:
 
 
 def where_concentrated(space: Space, states: Array, gains: Array, weights: Array) -> Region | None:
-    """Return the region with half of all expected gains where gains per probability are highest; None if spread out.
+    """Return the region with half of all expected gains and the highest gain per probability; None if gains are even.
 
     A region is an interval of one numeric parameter, or some choices of a categorical one.  States (m, d_s) are in the
     unit cube, `weights` (m,) are their probabilities, and `gains` (m,) are their expected gains times these
@@ -245,7 +246,7 @@ def where_concentrated(space: Space, states: Array, gains: Array, weights: Array
 def _interval(places: Array, gains: Array, weights: Array) -> tuple[float, Array]:
     """Among intervals that have half of all gains, find the one with the highest gain per probability.
 
-    Return its gain per probability, and its ends (2,).  `places`, `gains` and `weights` (m,) are the positions of
+    Return its gain per probability, and its ends (2,).  `places`, `gains` and `weights` (m,) are the positions of m
     states on the unit interval, their gains and their probabilities.
     """
     order = np.argsort(places, kind="stable")
@@ -264,8 +265,8 @@ def _interval(places: Array, gains: Array, weights: Array) -> tuple[float, Array
 def _choices(places: Array, gains: Array, weights: Array) -> tuple[float, Array]:
     """Take the choices with the highest gains per probability, until they have half of all gains.
 
-    Return their common gain per probability, and their encodings (k,).  `places`, `gains` and `weights` (m,) are the
-    encoded choices of states, their gains and their probabilities.
+    Return the gain per probability of all k chosen ones together, and their encodings (k,).  `places`, `gains` and
+    `weights` (m,) are the encoded choices of m states, their gains and their probabilities.
     """
     levels = np.unique(places)
     gain, weight = (np.array([part[places == level].sum() for level in levels]) for part in (gains, weights))

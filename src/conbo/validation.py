@@ -184,7 +184,7 @@ class Validation:
         return {**self.to_record(), **intervals, **counts, "sentences": list(self.sentences)}
 
     def to_record(self) -> dict[str, Any]:
-        """Return the validation as a JSON record, which `from_record` reads."""
+        """Return the validation as a dict for JSON, which `from_record` reads."""
         record = asdict(self)
         lists = {name: list(record[name]) for name in ("checks", "expected", "expected_variances")}
         return {**record, **lists}

@@ -102,7 +102,8 @@ def gain_of(
 ) -> GainWithDerivatives:
     """Return E[max U] - max U: the expected rise of the best utility of each state by an evaluation.
 
-    The utility U of an action is its expected reward if it satisfies the constraints, and `worst` otherwise.
+    The utility U of an action is its expected reward if it satisfies the constraints, and `worst` otherwise.  There are
+    k evaluations (candidates), m states and q actions per state.
 
     Parameters
     ----------
@@ -113,7 +114,7 @@ def gain_of(
     allowed
         Zero for actions (k, m, q) that violate a known limit.
     fantasies
-        Values (f, constraints) of the standardized observations of the slacks, over which the mean is taken.
+        f draws (f, constraints) of the standardized observations of the slacks, over which the mean is taken.
     """
     height, fantasies = reward.mean - worst[..., None], fantasies.to(reward.mean)
     log_feasible, rises = height.new_zeros(*height.shape[:2], len(fantasies), height.shape[2]), []  # (k, m, f, q)
@@ -218,14 +219,14 @@ class ConstrainedGains:
         return lambda candidates: torch.cat([values(some) for some in candidates.split(step)])
 
     def at(self, states: Tensor) -> "ConstrainedStatesAhead":
-        """Return a function from candidates to their gains in r sets of m given states (r, m, d_s)."""
+        """Return a function from candidates to their gains in r sets of m states (r, m, d_s), one set per candidate."""
         return ConstrainedStatesAhead(self, states)
 
     def gains_at(self, candidates: Tensor, states: Tensor, actions: Tensor, worst: Tensor) -> ConstrainedLineGains:
         """Compute the gains (k, m) of candidates (k, d) in states (k, m, d_s).
 
-        Each state's best action is sought among `actions` (k, m, q, d_x), and `worst` (k, m) is its lowest expected
-        reward.
+        Each candidate has its own m states.  The best action of a state is sought among q `actions` (k, m, q, d_x), and
+        `worst` (k, m) is its lowest expected reward.
         """
         lines = [posterior.look_ahead_lines(candidates, states, actions) for posterior in self.posteriors]
         points = torch.cat([states[:, :, None].expand(*actions.shape[:3], -1), actions], -1)
@@ -280,7 +281,9 @@ class ConstrainedGains:
 
 
 class ConstrainedStatesAhead:
-    """A function from candidates to their constrained knowledge gradients in r sets of m fixed states.
+    """A function from candidates to their constrained knowledge gradients in m fixed states.
+
+    There are r sets of m states; every candidate is given with the index of its set.
 
     The best action of a state is sought in its short list, to which the action of the first candidate of the set is
     added.  Later candidates do not change the list, so that the gain is a smooth function of the candidate.

@@ -67,7 +67,10 @@ class ConvexIntegral:
 
     @cached_property
     def _powers(self) -> Tensor:
-        """Integrals (4, q-1) of (z - left)^k φ(z) over each interval between nodes, for k = 0..3."""
+        """Integrals (4, q-1) of (z - left)^k φ(z) over each interval from a node `left` to the next, for k = 0 to 3.
+
+        φ is the standard normal density.
+        """
         left, right = self.nodes[:-1], self.nodes[1:]
         return torch.stack(_shifted_moments(left, right, left, 3))
 
@@ -75,7 +78,8 @@ class ConvexIntegral:
     def cubic(self) -> Tensor:
         """Weights (4, q-1) for the integral of the cubic interpolant over each interval between nodes.
 
-        The integral is the sum of these weights times value and slope at the left node, then at the right node.
+        The integral is the dot product of its four weights with (value at the left node, slope at the left node, value
+        at the right node, slope at the right node).
         """
         h = self.nodes[1:] - self.nodes[:-1]
         m0, m1, m2, m3 = self._powers
@@ -86,7 +90,7 @@ class ConvexIntegral:
     def chord(self) -> Tensor:
         """Weights (2, q-1) for the integral of the chord over each interval between nodes.
 
-        The integral is the sum of these weights times the values at the left and the right node.
+        The integral is the dot product of its two weights with the values at the left and at the right node.
         """
         h = self.nodes[1:] - self.nodes[:-1]
         m0, m1 = self._powers[:2]
@@ -94,7 +98,10 @@ class ConvexIntegral:
 
     @cached_property
     def tails(self) -> Tensor:
-        """Integrals of φ(z), |z - node| φ(z) and (z - node)² φ(z) beyond the outer nodes: (3, 2), left tail first."""
+        """Integrals (3, 2) of φ(z), |z - node| φ(z) and (z - node)² φ(z) beyond the outer nodes, left tail first.
+
+        φ is the standard normal density.
+        """
         outer = self.nodes[[0, -1]].abs()
         mass, first = torch.special.ndtr(-outer), mean_excess(outer)
         return torch.stack([mass, first, mass - outer * first])
@@ -102,8 +109,9 @@ class ConvexIntegral:
     def tangents(self, gain: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
         """Integrate, over each interval between nodes, the higher of the tangents at its two ends.
 
-        Return weights (..., 4, q-1) and integrals (..., q-1).  An integral is the sum of the weights times value and
-        slope at the left node, then at the right node.
+        The q nodes have q-1 intervals.  Return weights (..., 4, q-1) and integrals (..., q-1).  An integral is the dot
+        product of its four weights with (value at the left node, slope at the left node, value at the right node, slope
+        at the right node).
         """
         left, right = self.nodes[:-1], self.nodes[1:]
         slope_change = slope[..., 1:] - slope[..., :-1]
@@ -185,8 +193,9 @@ class ConvexIntegral:
     def _tails(self, gain: Tensor, slope: Tensor, smooth: Tensor) -> tuple[Tensor, Tensor]:
         """Return the corrections (..., 2) of the integrals of the outermost tangents, on the left and on the right.
 
-        They add the curvature of the outermost cubics.  The weights (..., 2, 4) that also are returned give each
-        correction as a sum over value and slope at the outermost node, then at the node next to it.
+        They add the curvature of the outermost cubics.  Also return weights (..., 2, 4).  A correction is the dot
+        product of its four weights with (value at the outermost node, slope at the outermost node, value at the node
+        next to it, slope at the node next to it).
         """
         h = (self.nodes[1:] - self.nodes[:-1])[[0, -1]]
         sign = torch.tensor([1.0, -1.0], dtype=h.dtype, device=h.device)
@@ -204,7 +213,7 @@ def _ends(gain: Tensor, slope: Tensor) -> Tensor:
 
 
 def _shifted_moments(start: Tensor, end: Tensor, origin: Tensor, order: int) -> list[Tensor]:
-    """Return the integrals of (z - origin)^k φ(z) from start to end, for k = 0, ..., order."""
+    """Return the integrals of (z - origin)^k φ(z) from start to end, for k = 0 to `order`; φ is the normal density."""
     at_start, at_end = normal_density(start), normal_density(end)
     moments = [interval_probability(start, end)]
     moments.append(at_start - at_end - origin * moments[0])

@@ -44,7 +44,7 @@ Estimate = Callable[[Tensor, "PeakTables"], tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True)
 class PeakTables:
-    """Joint draws of the model's function in each of c states, at p actions that are likely to be the state's best."""
+    """N joint draws of the model's function in each of c states, at p actions that are likely to be the best ones."""
 
     points: Tensor  # (c, p, d), the actions with their state, in the unit cube
     whitening: Tensor  # (c, p, p), V Λ^-½
@@ -138,7 +138,10 @@ def moments(slope: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
 
 
 def gaussian_information(b: Tensor, tables: PeakTables) -> Tensor:
-    """Return ½ log Var[Z] - ½ E log Var[Z | peak] (c,) of the observation Z, given whitened slopes b (c, p)."""
+    """Return ½ log Var[Z] - ½ E log Var[Z | peak] (c,) of the observation Z, given whitened slopes b (c, p).
+
+    `whitened` computes b, and `tables` holds draws of the function of each of c states at p actions.
+    """
     labels = tables.labels
     means, left = outcome(b, tables)
     empty = b.new_zeros(len(b), int(labels.amax()) + 1)
@@ -199,7 +202,7 @@ def whitened(slope: Tensor, tables: PeakTables) -> Tensor:
 
 
 def outcome(b: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
-    """Return mean (c, N) and variance (c,) of the observation Z given each draw, for whitened slopes b (c, p)."""
+    """Return mean (c, N) and variance (c,) of the observation Z given each of N draws, for whitened slopes b (c, p)."""
     left = 1 - b.square().sum(-1)
     return b @ tables.normals.mT, left.clamp(1e-6, 1.0)
 
@@ -207,8 +210,9 @@ def outcome(b: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
 def corrected(joint: Tensor) -> Tensor:
     """Return mutual information (c,) without the bias that is inversely proportional to the number of draws.
 
-    `joint` (c, 2, k, cells) holds a joint distribution of k labels and cells of z for each half of the draws.  The
-    result is twice the mutual information from all draws, minus the mean of those from the two halves.
+    `joint` (c, 2, k, cells) holds, for each half of the draws, a joint distribution of k labels and the observation z,
+    whose range is divided into cells.  The result is twice the mutual information from all draws, minus the mean of
+    those from the two halves.
     """
     # Since Σ P dlog(P / (P_z P_label)) = 0, the derivative may treat the logarithms as constant.
     with torch.no_grad():

@@ -244,7 +244,7 @@ class _GaussianRule:
 
 
 def curve_order(features: Tensor) -> Tensor:
-    """Return the indices (p,) that sort points (p, f) along a space-filling curve (Morton order)."""
+    """Return the indices (p,) that sort p points with f columns (p, f) along a space-filling curve (Morton order)."""
     low, high = features.amin(0), features.amax(0)
     longest = (high - low).amax().clamp_min(1e-300)
     cells = ((features - low) / longest * (2**CURVE_BITS - 1)).long()

@@ -57,10 +57,10 @@ def knowledge_gradient_bounds(gains: ExactGains, candidates: Tensor, states: Ten
 
 
 def thorough_maxima(gains: ExactGains, functions: ActionFunctions, nodes: Tensor, basins: Tensor) -> Maxima:
-    """Maximize functions mean + slope z over actions, for every z in `nodes`, from several starts.
+    """Maximize mean(x) + z slope(x) over actions x, for every function in `functions` and every z in `nodes`.
 
-    The starts are the best actions of the pool, the local maxima of the present posterior mean (`basins`), and the
-    candidate's action.
+    Local searches start from the best actions of the pool, the local maxima of the present posterior mean (`basins`),
+    and the candidate's action.
     """
     pool = gains.pool
     mean, slope = functions.pooled(pool.correlation, pool.features)

@@ -26,7 +26,7 @@ GRID_SIZES = {
 
 
 def best_grid(comparison: Comparison, library: str) -> str | None:
-    """The label of the library's grid of states with the lowest final cost, or None if the library has no runs."""
+    """The label of the library's grid of states with the lowest final mean cost; None if the library has no runs."""
     mine = [label for label in comparison.methods if label.startswith(f"{library} k=")]  # the best first
     return mine[0] if mine else None
 

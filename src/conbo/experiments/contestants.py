@@ -87,7 +87,7 @@ Entry: TypeAlias = Method | Alternative
 
 
 class Ours(Optimizer):
-    """Conbo's optimizer as a contestant of an experiment."""
+    """Conbo's optimizer as a contestant (an algorithm in one run) of an experiment."""
 
     def policies(self) -> list[ActionRule]:
         """A list of one policy, the optimizer's."""

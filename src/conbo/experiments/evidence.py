@@ -184,7 +184,7 @@ def _with_control(check: Check, serial: Comparison, method: str) -> Check:
 
 
 def _shared(comparison: Comparison, other: Comparison, method: str) -> tuple[Array, Array]:
-    """The final costs (seeds,) of a method in each of two comparisons, for the seeds that both have."""
+    """The final costs, each (seeds,), of a method in two comparisons, for the seeds that both have."""
     shared = sorted(set(comparison.seeds) & set(other.seeds))
     mine, others = (c.costs[method][[list(c.seeds).index(s) for s in shared], -1] for c in (comparison, other))
     return mine, others

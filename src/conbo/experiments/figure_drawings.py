@@ -50,7 +50,10 @@ def draw_widths(runs: Sequence[Run]) -> Figure:
 
 @styled
 def draw_global(runs: Sequence[Run]) -> Figure:
-    """Draw final costs of the knowledge gradients against n_z, with a panel for each function."""
+    """Draw final costs of the knowledge gradients against n_z, with a panel for each function.
+
+    n_z is the number of actions or samples from which a knowledge gradient is estimated.
+    """
     comparisons = compare(runs)
     figure, axes = panels(1, len(comparisons))
     for panel, comparison in zip(axes.flat, comparisons, strict=True):
@@ -169,7 +172,7 @@ DRAWINGS: dict[str, Callable[[Sequence[Run]], Figure]] = {
 
 
 def _draw_finals(axes: Axes, name: str, points: Mapping[float, tuple[Comparison, str]]) -> None:
-    """Draw final mean costs with standard errors against x; `points` maps each x to a comparison and a label in it."""
+    """Draw final mean costs with standard errors; `points` maps positions x to a comparison and a method's label."""
     means = np.array([max(comparison.mean(label)[-1], LEAST) for comparison, label in points.values()])
     errors = np.array([comparison.error(label)[-1] for comparison, label in points.values()])
     low = np.minimum(errors, 2 / 3 * means)  # a log axis cannot show zero

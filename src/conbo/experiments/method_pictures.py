@@ -63,7 +63,10 @@ def draw_per_state() -> Figure:
 
 @styled
 def draw_knowledge_gradients() -> Figure:
-    """Draw the look-ahead mean μⁿ⁺¹ for several z, and three estimates of the knowledge gradient of one candidate.
+    """Draw three estimates of the knowledge gradient of one candidate, and the means μⁿ⁺¹ from which they are computed.
+
+    μⁿ⁺¹ is the posterior mean after a new observation at the candidate, drawn for several values z of this observation,
+    which is standardized.
 
     The estimates are by discretization, by Monte Carlo, and by the hybrid of both.
     """
@@ -137,7 +140,10 @@ def _draw_estimator(axes: Axes, belief: Belief, recipe: Estimator | None) -> Non
 
 
 def _draw_maximizers(axes: Axes, kg: ExactGains, lines: ExactLines) -> None:
-    """Draw the actions of a discrete knowledge gradient or, if it has nodes z, the maximum of μⁿ⁺¹ for each z."""
+    """Draw the actions of a discrete knowledge gradient or, if it has nodes z, the maximum of μⁿ⁺¹ for each z.
+
+    μⁿ⁺¹ is the posterior mean if the standardized new observation is z.
+    """
     mean, slope = lines.mean[0, 0], lines.slope[0, 0]
     if kg.rule.nodes is None:
         useful = expected_max(mean, slope).probability > 1e-3
@@ -195,7 +201,7 @@ def unit(n: int) -> Tensor:
 
 
 def grid() -> Tensor:
-    """All points (GRID², 2) of a map's grid, in the unit cube."""
+    """All points (GRID², 2) of a map's grid, which has GRID rows and columns, in the unit cube."""
     return torch.cartesian_prod(unit(GRID), unit(GRID))
 
 

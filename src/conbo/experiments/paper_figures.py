@@ -87,7 +87,10 @@ def width_problem(function: str, width: float) -> str:
 
 
 def swept_label(name: str, n_z: int) -> str:
-    """The label, such as "kg-hybrid n_z=5", of a knowledge gradient with n_z actions or samples of z."""
+    """The label, such as "kg-hybrid n_z=5", of a knowledge gradient that is estimated from n_z actions or samples of z.
+
+    z is the standardized new observation.
+    """
     return f"{name} n_z={n_z}"
 
 
@@ -97,7 +100,11 @@ def with_model(name: str, model: GaussianProcess) -> Method:
 
 
 def global_methods() -> list[Method]:
-    """The three knowledge gradients with every n_z of `KNOWLEDGE_GRADIENTS`, Thompson sampling, and conbo's default."""
+    """The methods that are compared on problems without states (global optimization).
+
+    They are three estimates of the knowledge gradient, each with the numbers n_z of actions or samples that
+    `KNOWLEDGE_GRADIENTS` lists, Thompson sampling, and conbo's default.
+    """
     recipes: dict[str, Callable[[int], StateValueRecipe]] = {
         "kg-discrete": DiscreteKG,
         "kg-monte-carlo": MonteCarloKG,

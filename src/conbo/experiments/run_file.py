@@ -205,8 +205,8 @@ def read_file(path: Path) -> Iterator[Run]:
 def open_run(path: Path, settings: RunSettings) -> Run:
     """Read the run of a file, or create the file if there is none, so that lines can be appended to it.
 
-    An incomplete last line is removed. Raises RecordError if the file holds several runs, or a run with other settings;
-    only the recipe, the text of the method's settings, may differ.
+    An incomplete last line is removed. Raises RecordError if the file holds several runs, or a run with different
+    settings. Only `recipe`, the text with the method's settings, may differ.
     """
     content = path.read_bytes() if path.exists() else b""
     whole = content[: content.rfind(b"\n") + 1]

@@ -122,7 +122,10 @@ def _continue(run: Run, path: Path, task: Task, deadline: float | None) -> bool:
 
 
 def _is_due(run: Run, evaluations: int) -> bool:
-    """Whether the policy is to be scored now: after the initial design, every `every` evaluations, and at the end."""
+    """Whether the policy is to be scored now; `evaluations` is the planned number of evaluations.
+
+    It is scored after the initial design, each time the run passes a multiple of the setting `every`, and at the end.
+    """
     if run.evaluations < run.settings.initial:
         return False
     last = run.checkpoints[-1].evaluations if run.checkpoints else 0

@@ -37,7 +37,8 @@ LOW_IS_GOOD = ("opportunity cost", MEASURES["violation"])
 class Comparison:
     """The costs of all methods on one problem with one batch size, at the checkpoints that their runs share.
 
-    A checkpoint is a number of evaluations after which policies were scored.
+    A cost is an opportunity cost or another score, negated if a higher score is better. A checkpoint is a number of
+    evaluations after which policies were scored.
     """
 
     problem: str
@@ -84,18 +85,25 @@ class Comparison:
         return dict(zip(self.costs, rankdata(shared, axis=1).mean(0).tolist(), strict=True))
 
     def difference(self, method: str, against: str, checkpoint: int = -1) -> Difference:
-        """The cost of `method` minus that of `against`, paired by seed, by default at the end; positive is worse.
+        """The cost of `method` minus that of `against`, in runs with the same seed; positive if `method` is worse.
 
-        `checkpoint` is an index of `evaluations`.
+        `checkpoint` is the index, in `evaluations`, of the number of evaluations after which costs are compared; by
+        default the last.
         """
         return paired_difference(self._of(method)[:, checkpoint], self._of(against)[:, checkpoint])
 
     def evaluations_to_reach(self, method: str, cost: float) -> float:
-        """Number of evaluations, interpolated, after which a method's mean cost stays at or below `cost`."""
+        """Number of evaluations after which a method's mean cost stays at or below `cost`; NaN if it ends above.
+
+        It is interpolated between checkpoints.
+        """
         return last_crossing(self.evaluations, self.mean(method), cost)
 
     def share_of_evaluations(self, method: str, against: str) -> float:
-        """The share of all evaluations after which `against` stays at or below the final mean cost of `method`."""
+        """The share of all evaluations after which `against` stays at or below the final mean cost of `method`.
+
+        It is NaN if `against` ends above that cost.
+        """
         return self.evaluations_to_reach(against, float(self.mean(method)[-1])) / float(self.evaluations[-1])
 
     def between(self, *methods: str) -> "Comparison":

@@ -203,7 +203,10 @@ class ConditionalKnowledgeGradient(AcquisitionFunction):
         return gains.best, gains.slope_derivative
 
     def _differentiable(self, candidates: Tensor, states: Tensor, actions: Tensor) -> Tensor:
-        """Refine the best actions (b, m, n_z, d_x), and make them differentiable with respect to the candidates."""
+        """Refine the best actions (b, m, n_z, d_x), and make them differentiable with respect to the candidates.
+
+        There are b candidates, m states, and n_z nodes, which are values of the standardized new observation.
+        """
         with torch.enable_grad():
             for _ in range(POLISHING_STEPS):
                 gradient, inverse, free = self._newton(candidates.detach(), states, actions)
@@ -215,6 +218,8 @@ class ConditionalKnowledgeGradient(AcquisitionFunction):
 
     def _newton(self, candidates: Tensor, states: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Gradients (b, m, n_z, d_x) and inverse Hessians of v at the actions, and which coordinates are free to move.
+
+        There are b candidates, m states, and n_z nodes z.
 
         v is mean + z · slope, as in this module's docstring. If a Hessian is not negative definite, its inverse is set
         to zero, so that the action does not move.

@@ -197,7 +197,11 @@ class ConboSampler(BaseSampler):
         study._storage.set_trial_system_attr(trial._trial_id, CONSTRAINTS, [float(value) for value in found])
 
     def _up_to_date(self, study: optuna.Study, number: int, distributions: dict[str, BaseDistribution]) -> Optimizer:
-        """An optimizer with all trials before this number and, once the initial design is evaluated, later ones."""
+        """An optimizer that knows the trials on which the suggestion of trial `number` depends.
+
+        These are all trials with lower numbers. Once the initial design is evaluated, they are also later trials that
+        have not failed, which other workers may have begun in the meantime.
+        """
         found = study.get_trials(deepcopy=False)
         optimizer = _optimizer(study, found, distributions, self._roles, self._seed, self._settings)
         if self._optimizer is not None and _alike(self._optimizer, optimizer):

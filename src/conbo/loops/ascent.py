@@ -60,7 +60,8 @@ def _ascent(name: str, limited: bool) -> Function:
     ) -> None:
         """Maximize mean(x) + z slope(x) over x, for every z of rows `first` to `last` - 1.
 
-        The maximizers replace the starting points in `x`; their means and slopes are written to `mean` and `slope`.
+        Each row is one function, with q values z. The maximizers replace the starting points in `x`; their means and
+        slopes are written to `mean` and `slope`.
         """
         features, n = points.shape
         f = len(free)
@@ -151,9 +152,10 @@ def _evaluate(
 ) -> float:
     """Compute the correlations between x and all points, and the derivatives of their weighted sum at x.
 
-    Return the correlation between x and `new_point`, and write those between x and the n `points` to `correlation`.
-    With `derivatives`, write the gradient and the Hessian of the sum with weights `weights` and `own_weight` (of the
-    new point) with respect to the `free` coordinates. The arrays from `pull` to `linear` are scratch.
+    Return the correlation between x and `new_point`, and write those between x and the n `points` to `correlation`. The
+    sum has the weights `weights`, and `own_weight` for the new point. With `derivatives`, its first and second
+    derivatives with respect to the coordinates with indices `free` are written to `gradient` and `hessian`. The arrays
+    from `pull` to `linear` are scratch.
     """
     features, n = points.shape
     f = len(free)
@@ -230,8 +232,9 @@ def _newton_step(
 ) -> float:
     """Write to `step` the Newton step from x to a maximum, and return its length, which is at most `radius`.
 
-    Only the `free` coordinates move, and only within the bounds. `models.action_functions.newton_step` is the same in
-    torch. This helper is not compiled as `fast`, because vectorized sums of a few terms are slower than plain ones.
+    Only the coordinates with indices `free` move, and only within the bounds. `factor` and `stuck` are scratch.
+    `models.action_functions.newton_step` is the same in torch. This helper is not compiled as `fast`, because
+    vectorized sums of a few terms are slower than plain ones.
     """
     f = len(free)
     for i in range(f):

@@ -28,7 +28,8 @@ def gains(
 ) -> None:
     """Estimate E[V(Z)] - V(0), Z ~ N(0, 1), of convex functions V, one per row, from their tangents at q nodes.
 
-    The results are written to `best`, `lower` and `derivative`.
+    The best estimates, lower bounds, and derivatives of the best estimates with respect to the slopes of the tangents
+    are written to `best`, `lower` and `derivative`.
     """
     q = len(z)
     middle = q // 2

@@ -19,7 +19,7 @@ def correlation(
     scratch: Array,  # (3, q)
     bits: Array,  # the same memory as integers
 ) -> None:
-    """Fill `result` with the kernel's correlation φ between all points `here` and `there` of the same batch."""
+    """Fill `result` (batches, p, q) with correlations φ between p points `here` and q points `there` of each batch."""
     features, q = there.shape[1], there.shape[2]
     a, b, c = profile[0, 0], profile[0, 1], profile[0, 2]
     square, decay, whole, whole_bits = scratch[0], scratch[1], scratch[2], bits[2]
@@ -48,7 +48,11 @@ def weighted_sums(
     result: Array,  # (k, n)
     along: Array,  # scratch (n,)
 ) -> None:
-    """Fill `result` with Σ_m scale[k, m, n] Σ_q weights[k, m, q] correlation[k, m, q, n], for every k and n."""
+    """Fill `result` (k, n) with weighted sums of correlations, for k candidates and n observed points.
+
+    The entry of candidate c and point i is Σ_s scale[c, s, i] Σ_j weights[c, s, j] correlation[c, s, j, i], over m
+    states s and q actions j.
+    """
     k, m, q, n = correlation.shape
     for c in range(k):
         for i in range(n):

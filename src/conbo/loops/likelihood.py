@@ -20,7 +20,8 @@ def factorize_and_invert(
 ) -> None:
     """Compute lower Cholesky factors and inverses of covariance matrices, after adding `noise` to their diagonals.
 
-    They are written to `factors` and `inverses`, which, like `roots`, must be zero before.
+    For r matrices (r, n, n), they are written to `factors` and `inverses`. These two arrays and `roots`, which is
+    scratch, must be zero before.
     """
     n = matrices.shape[1]
     for r in range(len(matrices)):

@@ -33,8 +33,9 @@ LEAST = 1e-300  # smallest divisor, instead of zero
 def evaluate_limits(x: Array, free: Array, shapes: Array, values: Array, slopes: Array) -> None:
     """Convert a point x to the values of its actions in the user's units, with their derivatives.
 
-    `values` (free,) and `slopes` (free,) get the values of the `free` coordinates and their derivatives with respect to
-    x. Each column of `shapes` says how a coordinate is scaled.
+    `free` has the indices of f coordinates of x. The value of each one is written to `values` (f,), and its derivative
+    with respect to the coordinate to `slopes` (f,). The columns of `shapes` (6, f) say how these coordinates are
+    scaled.
     """
     for i in range(len(free)):
         place, slope = x[free[i]] / shapes[3, i], 1.0 / shapes[3, i]
@@ -56,7 +57,7 @@ def evaluate_limits(x: Array, free: Array, shapes: Array, values: Array, slopes:
 
 @exact_helper
 def slack_of(limit: int, f: int, coefficients: Array, room: Array, values: Array) -> float:
-    """Return the slack of a linear limit at given values of f actions; it is negative if the limit is violated."""
+    """Return the slack of the limit with index `limit` at given values of f actions; negative if it is violated."""
     total = room[limit]
     for i in range(f):
         total -= coefficients[limit, i] * values[i]
@@ -85,8 +86,10 @@ def limited_step(
 ) -> float:
     """Write to `step` the Newton step from x that respects linear limits and bounds, and return its length.
 
-    A limit or bound that the step would violate is marked as binding. Then the step is computed again with a stiff
-    quadratic penalty, which makes it end at the binding limits and bounds, until the set of these no longer changes.
+    The module's docstring explains the arrays that describe the limits, from `coefficients` to `shapes`; the last three
+    arrays are scratch. A limit or bound that the step would violate is marked as binding. Then the step is computed
+    again with a stiff quadratic penalty, which makes it end at the binding limits and bounds, until the set of these no
+    longer changes.
     """
     f, n_limits = len(free), len(gaps)
     normals, pulled = scratch[:n_limits], scratch[n_limits : n_limits + f]
@@ -167,7 +170,8 @@ def into_limits(
 ) -> bool:
     """Move x, in place, to a nearby point within linear limits and bounds; return whether all limits hold there.
 
-    x is projected into one limit after the other, again and again, until all of them hold.
+    x is projected into one limit after the other, again and again, until all of them hold. The module's docstring
+    explains the arrays that describe the limits, from `coefficients` to `shapes`.
     """
     f, n_limits = len(free), coefficients.shape[0]
     values, slopes = scratch[n_limits + f], scratch[n_limits + f + 1]

@@ -66,7 +66,8 @@ def pull_back(
 ) -> None:
     """Convert the gradient with respect to covariance matrices to one with respect to hyperparameters (chain rule).
 
-    It is added to `of_states`, `of_actions` and `of_variance`.
+    The gradients with respect to the logarithms of lengthscales of states, lengthscales of actions and the variance σ²
+    are added to `of_states`, `of_actions` and `of_variance`.
     """
     n = matrix.shape[1]
     a, c, g = profile[0, 0], profile[0, 2], profile[0, 3]

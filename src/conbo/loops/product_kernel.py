@@ -25,7 +25,8 @@ def weighted_gradient(
 ) -> None:
     """Fill `result` with the gradients, with respect to each point p of `here`, of Σ_m weights[p, m] k(p, m).
 
-    k is the covariance of point p and point m of `there`. The sum is computed for every batch of weights.
+    k(p, m) is the covariance between point p and point m of `there`. There are several batches of weights, each with
+    its own sums.
     """
     m, width = weights.shape[2], here.shape[1]
     value, slope, exponent = scratch[:2], scratch[2:4], scratch[4]

@@ -37,9 +37,9 @@ def remaining_gain(study: Studied, state: str | None = None, *, at: Point | None
     study
         The study.
     state
-        The state on the horizontal axis; by default the most important one, as in `importance`.
+        Name of the state parameter on the horizontal axis; by default the most important one, as in `importance`.
     at
-        Values of the other states; by default the middle of P[s].
+        Values of the other state parameters; by default the middle of P[s].
 
     Returns
     -------
@@ -81,7 +81,7 @@ def remaining_gain(study: Studied, state: str | None = None, *, at: Point | None
 def acquisition(
     study: Studied, state: str | None = None, action: str | None = None, *, at: Point | None = None
 ) -> go.Figure:
-    """Draw how much one evaluation is expected to raise the policy's value, as a function of one state and one action.
+    """Draw how much one evaluation is expected to raise the policy's value, over a state and an action parameter.
 
     The star marks the most valuable point of this plane, and the panel below shows what evaluating it would gain in
     each state. An evaluation that the limits of the space forbid gains nothing. With more than 200 observations, or a
@@ -93,11 +93,11 @@ def acquisition(
     study
         The study.
     state
-        The state on the horizontal axis; by default the most important one, as in `importance`.
+        Name of the state parameter on the horizontal axis; by default the most important one, as in `importance`.
     action
-        The action on the vertical axis; by default the most important one, as in `importance`.
+        Name of the action parameter on the vertical axis; by default the most important one, as in `importance`.
     at
-        Values of the other states; by default the middle of P[s].
+        Values of the other state parameters; by default the middle of P[s].
 
     Returns
     -------

@@ -31,22 +31,24 @@ RANGE = (-0.02, 1.02)  # range of an axis of probabilities
 def feasibility(
     study: Studied, state: str | None = None, action: str | None = None, *, at: Point | None = None
 ) -> go.Figure:
-    """Draw the probability that all limits are satisfied, over one state and one action, with observations and policy.
+    """Draw the probability that all limits are satisfied, over one state parameter and one action parameter.
+
+    The observations and the policy are drawn as well.
 
     Where a known limit is violated, the probability is zero. Elsewhere it is the probability that all learned
-    constraints are satisfied. Other states are at the middle of P[s], and other actions are the policy's. Without
-    states, the plot is over two actions.
+    constraints are satisfied. Other state parameters are at the middle of P[s], and other action parameters are the
+    policy's. Without states, the plot is over two actions.
 
     Parameters
     ----------
     study
         A study with constraints, known or learned.
     state
-        The state on the horizontal axis; by default the most important one, as in `importance`.
+        Name of the state parameter on the horizontal axis; by default the most important one, as in `importance`.
     action
-        The action on the vertical axis; by default the most important one, as in `importance`.
+        Name of the action parameter on the vertical axis; by default the most important one, as in `importance`.
     at
-        Values of the other states; by default the middle of P[s].
+        Values of the other state parameters; by default the middle of P[s].
 
     Returns
     -------
@@ -98,7 +100,7 @@ def limit_names(view: View) -> list[str]:
 
 
 def binding(view: View, points: Tensor) -> list[int]:
-    """For points (m, d) of the policy, the index in `limit_names` of the limit that binds; -1 if none does.
+    """For m points (m, d) of the policy, the index in `limit_names` of the limit that binds; -1 if none does.
 
     A known limit binds if its slack is nearly zero. Otherwise, if the action that would be best without
     learned limits is too unlikely to satisfy them, the learned limit that it is least likely to satisfy binds.

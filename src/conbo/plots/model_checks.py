@@ -72,7 +72,7 @@ def calibration(study: Studied) -> go.Figure:
 
 
 def fresh_evaluations(found: Validation) -> go.Figure:
-    """Draw every fresh reward of a validation against the reward that the model expected.
+    """Draw every reward that a validation has measured against the reward that the model expected.
 
     Points below the line earned less than expected; if rewards are minimized, points above the line are the bad ones.
     """
@@ -90,7 +90,9 @@ def fresh_evaluations(found: Validation) -> go.Figure:
 
 
 def state_coverage(study: Studied, names: Sequence[str] = ()) -> go.Figure:
-    """Draw how the evaluations are distributed along each state, compared with P[s]; without states, along each action.
+    """Draw how the evaluations are distributed along each state parameter, compared with P[s].
+
+    Without states, the distribution along each action parameter is drawn.
 
     Parameters
     ----------

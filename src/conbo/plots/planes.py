@@ -21,7 +21,7 @@ HEIGHT = 420  # pixels
 
 @dataclass(frozen=True)
 class Plane:
-    """A grid of points over two parameters; other states are fixed, and other actions are the policy's."""
+    """A grid of points over two parameters; other state parameters are fixed, and other actions are the policy's."""
 
     horizontal: ParameterAxis
     vertical: ParameterAxis
@@ -51,10 +51,10 @@ class Plane:
 
 
 def plane_of(view: View, state: str | None, action: str | None, at: Point | None, most: int) -> Plane | None:
-    """The plane over one state and one action, or over two actions if there are no states; None for one parameter.
+    """The plane over a state and an action parameter, or over two actions without states; None for one parameter.
 
-    It has at most `most` points along each numeric axis. The other states have the values in `at`, or are at the middle
-    of P[s].
+    It has at most `most` points along each numeric axis. The other state parameters have the values in `at`, or are at
+    the middle of P[s].
     """
     space, d_s = view.space, view.space.n_state_dims
     action = view.most_important("actions", action)
@@ -87,21 +87,21 @@ def posterior_surface(
     at: Point | None = None,
     problem: Problem | None = None,
 ) -> go.Figure:
-    """Draw the expected reward over one state and one action, with the observations and the policy.
+    """Draw the expected reward over one state parameter and one action parameter, with the observations and the policy.
 
-    Other states are at the middle of P[s], other actions are the policy's. Without states, the surface is over two
-    actions.
+    Other state parameters are at the middle of P[s], and other action parameters are the policy's. Without states, the
+    surface is over two action parameters.
 
     Parameters
     ----------
     study
         The study.
     state
-        The state on the horizontal axis; by default the most important one, as in `importance`.
+        Name of the state parameter on the horizontal axis; by default the most important one, as in `importance`.
     action
-        The action on the vertical axis; by default the most important one, as in `importance`.
+        Name of the action parameter on the vertical axis; by default the most important one, as in `importance`.
     at
-        Values of the other states; by default the middle of P[s].
+        Values of the other state parameters; by default the middle of P[s].
     problem
         The problem behind the study, if its best actions are known; they are drawn as well.
 

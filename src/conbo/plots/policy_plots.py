@@ -1,4 +1,4 @@
-"""Plots of the policy along one state: its actions, their uncertainty, and their predicted rewards."""
+"""Plots of the policy against one state parameter: its actions, their uncertainty, and their predicted rewards."""
 
 from collections.abc import Sequence
 
@@ -23,7 +23,7 @@ INSIDE = (0.1, 0.9)  # quantiles of the drawn functions' best actions that bound
 def policy_map(
     study: Studied, state: str | None = None, actions: Sequence[str] = (), *, at: Point | None = None
 ) -> go.Figure:
-    """Draw the policy's actions against one state, with a panel for each action.
+    """Draw the policy's actions against one state parameter, with a panel for each action parameter.
 
     The band (or bar) holds the middle 80 % of the best actions of functions drawn from the posterior. Where it is wide,
     other actions may well be better. For a categorical action, the size of a dot shows how often a choice is the best
@@ -34,11 +34,11 @@ def policy_map(
     study
         The study.
     state
-        The state on the horizontal axis; by default the most important one, as in `importance`.
+        Name of the state parameter on the horizontal axis; by default the most important one, as in `importance`.
     actions
         The actions to draw; by default all.
     at
-        Values of the other states; by default the middle of P[s].
+        Values of the other state parameters; by default the middle of P[s].
 
     Returns
     -------
@@ -86,16 +86,16 @@ def policy_map(
 def predicted_reward(
     study: Studied, state: str | None = None, *, at: Point | None = None, problem: Problem | None = None
 ) -> go.Figure:
-    """Draw the predicted reward of the policy against one state, ± 1.96 standard deviations of this estimate.
+    """Draw the predicted reward of the policy against one state parameter, ± 1.96 standard deviations of this estimate.
 
     Parameters
     ----------
     study
         The study.
     state
-        The state on the horizontal axis; by default the most important one, as in `importance`.
+        Name of the state parameter on the horizontal axis; by default the most important one, as in `importance`.
     at
-        Values of the other states; by default the middle of P[s].
+        Values of the other state parameters; by default the middle of P[s].
     problem
         The problem behind the study, if its best rewards are known; they are drawn as well.
 

@@ -174,12 +174,12 @@ class View:
         return self.rewards - above * self.sign, std
 
     def axis(self, name: str) -> ParameterAxis:
-        """The axis of a plot for the state or action with this name."""
+        """The axis of a plot for the state or action parameter with this name."""
         role = "state" if name in self.space.states else "action"
         return ParameterAxis(role, name, self.parameter(name, f"{role}s"))
 
     def decode(self, points: Tensor) -> list[dict[str, Value]]:
-        """Convert points (m, d) of the unit cube to values by name, states and actions together."""
+        """Convert points (m, d) of the unit cube to dicts from names to values, states and actions together."""
         rows, d_s = points.numpy(), self.space.n_state_dims
         states, actions = self.space.decode_states(rows[:, :d_s]), self.space.decode_actions(rows[:, d_s:])
         return [{**state, **action} for state, action in zip(states, actions, strict=True)]

@@ -107,7 +107,7 @@ class Policy:
         Parameters
         ----------
         states
-            The states by name.
+            The states, as dicts from names to values.
         extrapolate
             Whether a number out of range counts as the nearest one in range, instead of raising.
 
@@ -162,7 +162,7 @@ class Policy:
         Parameters
         ----------
         states
-            The states by name.
+            The states, as dicts from names to values.
         extrapolate
             Whether a number out of range counts as the nearest one in range, instead of raising.
 
@@ -233,7 +233,7 @@ class Policy:
         Parameters
         ----------
         states
-            The states by name.
+            The states, as dicts from names to values.
         actions
             One action for every state.
 

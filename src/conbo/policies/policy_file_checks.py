@@ -54,7 +54,7 @@ _MODEL = ("kernel", "constant", "noise")
 
 
 def sealed(content: Mapping[str, Any], feasible: Feasible | None = None) -> dict[str, Any]:
-    """Add format, version of conbo and checksum to the record of a policy, a dict for JSON, and check the record."""
+    """Return the record of a policy, a dict for JSON, with format, version of conbo and checksum, after checking it."""
     record = {"format": FORMAT, "conbo": version("conbo"), **content}
     record |= {"checksum": checksum(record)}
     kernels = [member["kernel"] for member in content["members"]]

@@ -59,7 +59,7 @@ class PolicyGradient:
     def _fitted(self, features: Tensor, actions: Tensor, advantage: Tensor) -> Tensor:
         """Return the coefficients θ (f, d_x) that maximize the expected advantage.
 
-        `features` (n, f) are those of the observed states, `actions` (n, d_x), and `advantage` (n,).
+        For n observations, `features` (n, f) are those of the states, `actions` are (n, d_x) and `advantage` is (n,).
         """
         shape = features.shape[1], actions.shape[1]
 
@@ -76,7 +76,7 @@ class PolicyGradient:
 
 
 def quadratic(states: Tensor) -> Tensor:
-    """Return the features 1, s and all products of two columns of s, for states s (..., f).
+    """Return the features 1, s and all products of two columns of s, for states s (..., f) with f columns.
 
     The states are shifted so that the center of the unit cube is zero.
     """
@@ -86,13 +86,13 @@ def quadratic(states: Tensor) -> Tensor:
 
 
 def baseline(states: Tensor, rewards: Tensor, bandwidth: float) -> Tensor:
-    """Return the baseline V(s) (n,) at the observed states (n, f): a kernel-weighted mean of the rewards (n,)."""
+    """Return the baseline V(s) (n,) at n observed states (n, f): a kernel-weighted mean of the rewards (n,)."""
     similarity = torch.exp(-squared_distances(states, states) / (2 * bandwidth**2))
     return similarity @ rewards / similarity.sum(-1)
 
 
 def first_guesses(features: Tensor, actions: Tensor, advantage: Tensor, n: int) -> list[Tensor]:
-    """Return n starting values of the coefficients (f, d_x).
+    """Return n starting values of the coefficients (f, d_x), with one row for each of f features.
 
     The first comes from a regression of the actions on the features, weighted by positive advantages. The others are
     constant policies, which take the action of one of the observations with the highest advantages.

@@ -98,7 +98,7 @@ def value_of_state(belief: Belief, states: Tensor, weights: Tensor, actions: Ten
 def best_single_action(belief: Belief, likely: Tensor) -> Tensor:
     """Return the action (d_x,) whose expected reward, averaged over P[s], is highest.
 
-    Local searches start from the best of a pool of actions, to which the `likely` actions (k, d_x) are added.
+    Local searches start from the best of a pool of actions, to which k `likely` actions (k, d_x) are added.
     """
     # a new quasi-random sequence, because every fourth state of the longer one would not be evenly spread
     states, weights = typical_states(belief, SEARCH_STATES)
@@ -115,7 +115,9 @@ def best_single_action(belief: Belief, likely: Tensor) -> Tensor:
 
 
 def _means(belief: Belief, states: Tensor, weights: Tensor, actions: Tensor) -> Tensor:
-    """Return the standardized expected reward (k,) of each of the actions (k, d_x), averaged over states (m, d_s).
+    """Return the standardized expected reward (k,) of each of k actions (k, d_x), averaged over m states (m, d_s).
+
+    `weights` (m,) are the probabilities of the states.
 
     For every state in which the action violates a known limit, or does not satisfy the learned constraints with the
     required confidence, a large penalty is subtracted.

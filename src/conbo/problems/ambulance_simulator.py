@@ -92,7 +92,8 @@ def _on_the_way_home(scene: Floats, base: Floats, driven: float) -> tuple[float,
 def _place_of_call(locations: np.uint64, tried: int, mode_x: float, mode_y: float) -> tuple[float, float, int]:
     """Draw the place of a call from the population density, by rejection sampling; return x, y and a counter.
 
-    The counter is the number of places that have been tried so far, for all calls of the day.
+    `locations` is the key of a random stream. The counter, `tried` before the call, is the number of places that have
+    been tried for all calls of the day.
     """
     while True:
         x = CITY * uniform(locations, UNIFORMS_PER_PLACE * tried)
@@ -107,7 +108,10 @@ def _place_of_call(locations: np.uint64, tried: int, mode_x: float, mode_y: floa
 def _simulate_day(
     mode_x: float, mode_y: float, bases: Floats, calls_per_minute: float, key: np.uint64, log: Floats
 ) -> float:
-    """Simulate one day with `bases` (AMBULANCES, 2), and return its reward; `log` is filled, one row per call."""
+    """Simulate one day with `bases` (AMBULANCES, 2), and return its reward; `log` is filled, one row per call.
+
+    `mode_x` and `mode_y` are the mode of the population density, and `key` is that of the day's random stream.
+    """
     arrivals = substream(key, ARRIVAL_STREAM)
     locations = substream(key, LOCATION_STREAM)
     scenes = substream(key, SCENE_STREAM)
@@ -184,8 +188,8 @@ def _simulate_range(
 def _in_order(bases: ArrayLike) -> Floats:
     """Return the bases as an array (pairs, AMBULANCES, 2), sorted from west to east within each pair.
 
-    A pair is a mode with its bases. Unsorted, their order would matter, because the first of two equally near
-    ambulances is sent, and ties are common with Manhattan distances.
+    A pair is a mode of the population density with the bases of all ambulances. Unsorted, their order would matter,
+    because the first of two equally near ambulances is sent, and ties are common with Manhattan distances.
     """
     rows = np.array(bases, dtype=np.float64).reshape(-1, AMBULANCES, 2)
     order = np.lexsort((rows[:, :, 1], rows[:, :, 0]))

@@ -111,8 +111,8 @@ def _replicate(
 ) -> tuple[float, float]:
     """Simulate one replication; return the reward and the mean stock, and fill `log`, one row per order.
 
-    The mean production times and the base-stock levels are (ITEMS,). An order for a product is lost if an item with
-    `required[product, item]` is out of stock.
+    The mean production times and the base-stock levels are (ITEMS,), and `key` is that of a random stream. An order for
+    a product is lost if an item with `required[product, item]` is out of stock.
     """
     arrivals = substream(key, ARRIVAL_STREAM)
     products = substream(key, PRODUCT_STREAM)

@@ -55,7 +55,10 @@ class Kernel:
     collapse_weights: Array  # (20,), weights of `features` for the logit of the probability to collapse
 
     def covariance(self, states: Numbers, actions: Array, other_states: Numbers, other_actions: Array) -> Array:
-        """Return the covariances (n, m) of the logits of n points and m other points, without noise."""
+        """Return the covariances (n, m) of the logits of n points and m other points, without noise.
+
+        A point is a state and an action.
+        """
         scaled, others = actions / self.lengthscales, other_actions / self.lengthscales
         squares = (scaled**2).sum(1)[:, None] + (others**2).sum(1) - 2 * scaled @ others.T
         distance = np.sqrt(5 * np.maximum(squares, 0.0))
@@ -158,7 +161,7 @@ def point_numbers(surrogate: Surrogate) -> Numbers:
 
 
 def cross_validated(surrogate: Surrogate, folds: int = FOLDS) -> Array:
-    """Predict the logit (n,) of every row of the table from the other folds; repeats of a point are in one fold."""
+    """Predict the logits (n,) of the table's n rows, each from the other folds; repeats of a point are in one fold."""
     points = point_numbers(surrogate)
     fold = np.random.default_rng(0).permutation(points.max() + 1)[points] % folds
     predictions = np.empty(len(fold))

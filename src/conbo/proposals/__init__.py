@@ -50,6 +50,7 @@ class Proposal(Protocol):
     def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Suggestion:
         """Choose n points (n, d) to evaluate next; if a state (d_s,) is given, all points are in this state.
 
-        Some methods model states as if they were actions.  Then `belief.n_state_dims` is 0, but a given `state` has its
-        usual length, and belongs in the first columns of the points.
+        `generator` is the source of all randomness.  Some methods model states as if they were actions.  Then
+        `belief.n_state_dims` is 0, but a given `state` has its usual length, and belongs in the first columns of the
+        points.
         """

@@ -187,7 +187,8 @@ class Maximizer:
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Run local searches from starts (r, d), each for an evaluation with its own simulator seed (r,).
 
-        Return the results (k, d) of the best k searches, their accurate values (k,) and their seeds (k,).
+        `seeds` (r,) were used before.  Return the results (k, d) of the best k searches, their accurate values (k,) and
+        their seeds (k,).
         """
         ascent = self._climb(acquisition.for_seeds(seeds), belief, starts, tolerance, state)
         best = ascent.values.argsort(descending=True, stable=True)[: self.finalists]
@@ -245,7 +246,7 @@ def fix_state(points: Tensor, state: Tensor | None) -> Tensor:
 
 
 def spread_best(belief: Belief, points: Tensor, values: Tensor, k: int) -> Tensor:
-    """Return the indices of k points (n, d) with high values (n,) that are not similar to each other.
+    """Return the indices (k,) of k of n points (n, d) that have high values (n,) and are not similar to each other.
 
     They are chosen one after the other; values are reduced by a penalty for similarity to the points chosen before.
     """

@@ -97,7 +97,7 @@ def discretization(belief: Belief, size: int, generator: torch.Generator, state:
 
 
 def uniform_actions(belief: Belief, states: Tensor, n: int, generator: torch.Generator) -> Tensor:
-    """Draw n uniform feasible actions (m, n, d_x) for each of the states (m, d_s)."""
+    """Draw n uniform feasible actions (m, n, d_x) for each of m states (m, d_s)."""
     m, d_s = states.shape
     drawn = _uniform(m, n, belief.space.n_action_dims, generator=generator).to(states)
     if belief.space.feasible_set is None:
@@ -117,7 +117,7 @@ def uniform_states(belief: Belief, n: int, generator: torch.Generator) -> Tensor
 
 
 def best_of_nearest(belief: Belief, states: Tensor) -> Tensor:
-    """Return, for each state (m, d_s), the k best actions (m, k, d_x) of the observations with the nearest states."""
+    """Return, for each of m states (m, d_s), the k best actions (m, k, d_x) observed in the states nearest to it."""
     columns, d_s = Columns(belief.space.state_categories), belief.n_state_dims
     points, rewards = belief.observations.points, belief.observations.rewards
     apart = squared_distances(columns.features(states), columns.features(points[:, :d_s]))
@@ -127,7 +127,7 @@ def best_of_nearest(belief: Belief, states: Tensor) -> Tensor:
 
 
 def with_neighbors(actions: Tensor, n: int, generator: torch.Generator) -> Tensor:
-    """Extend k actions of each state (m, k, d_x) to n (m, n, d_x), by random actions near them."""
+    """Extend the k actions (m, k, d_x) of each of m states to n actions (m, n, d_x), by random actions near them."""
     m, k, d_x = actions.shape
     repeated = actions[:, torch.arange(n) % k]
     noise = REACH * torch.randn(m, n, d_x, generator=generator, dtype=torch.float64)
@@ -136,7 +136,7 @@ def with_neighbors(actions: Tensor, n: int, generator: torch.Generator) -> Tenso
 
 
 def joint_draws(belief: Belief, points: Tensor, n: int, generator: torch.Generator) -> Tensor:
-    """Draw n functions from the posterior by a Cholesky factor; return their values (p, n) at points (p, d)."""
+    """Draw n functions from the posterior by a Cholesky factor; return their values (p, n) at p points (p, d)."""
     covariance = belief.posterior.covariance(points, points)
     covariance.diagonal().add_(JITTER * covariance.diagonal().mean())
     normal = torch.randn(len(points), n, generator=generator, dtype=torch.float64).to(points)
@@ -144,7 +144,7 @@ def joint_draws(belief: Belief, points: Tensor, n: int, generator: torch.Generat
 
 
 def pathwise_draws(belief: Belief, points: Tensor, n: int, generator: torch.Generator) -> Tensor:
-    """Draw n functions from the posterior by random Fourier features; return their values (p, n) at points (p, d)."""
+    """Draw n functions from the posterior by random Fourier features; return their values (p, n) at p points (p, d)."""
     return belief.draw_paths(n, generator)(points)
 
 

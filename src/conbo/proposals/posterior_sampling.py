@@ -62,8 +62,9 @@ def policy_states(belief: Belief, n: int, generator: torch.Generator) -> Tensor:
 def new_points(belief: Belief, draws: Sequence[Tensor], spare: Tensor, n: int) -> Tensor:
     """Choose n points (n, d) that are neither pending nor equal to each other.
 
-    `draws` has, for each drawn function, points (m, d) in order of preference; the first new one is taken.  If these
-    are fewer than n, points of `spare` follow: new ones if possible, otherwise any.
+    `draws` has, for each drawn function, m points (m, d) in order of preference; the first one that is not yet chosen
+    or pending is taken.  If these are fewer than n, points of `spare` follow: also such ones if possible, otherwise
+    any.
     """
     taken, chosen = list(belief.observations.pending), list[Tensor]()
     for points in [*draws, *[spare] * n]:

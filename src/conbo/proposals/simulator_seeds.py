@@ -44,7 +44,10 @@ def open_seeds(acquisition: SeedsMatter, observations: Observations) -> list[int
 
 
 def promising_pairs(acquisition: SeedsMatter, points: Tensor, used: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """Screen points (n, d) with simulator seeds that were used before; return the best points (r, d) and seeds (r,)."""
+    """Screen n points (n, d) with each of the `used` simulator seeds; return the points and seeds of the r best pairs.
+
+    They are (r, d) and (r,).
+    """
     seen = torch.tensor(used[:SCREENED_SEEDS], device=points.device)
     rows, seeds = points.repeat_interleave(len(seen), 0), seen.repeat(len(points))
     values = acquisition.for_seeds(seeds).screen(rows).unflatten(0, (len(points), len(seen)))

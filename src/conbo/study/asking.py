@@ -78,8 +78,8 @@ def release(shared: SharedOptimizer, trial: Trial | int, owner: str | None) -> N
 def tell(shared: SharedOptimizer, trial: Trial | int, told: Outcomes, owner: str | None = None) -> bool:
     """Record the outcomes of a trial, and return whether they count as the result of the trial.
 
-    If the trial already has another result, that one stays. The new reward is then stored in the trial's field `late`
-    if the worker or client that evaluated the trial is given as `owner`; otherwise TrialError is raised.
+    If a different result was recorded before, it is kept. The new reward is then stored in the trial's field `late` if
+    the worker or client that evaluated the trial is given as `owner`; otherwise TrialError is raised.
     """
     optimizer = shared.up_to_date()
     check_told(optimizer.cost, told.measured)

@@ -57,10 +57,10 @@ _kept_open: dict[tuple[int, int], int] = {}  # file descriptors that are never c
 def _header(path: Path) -> bytes:
     """The first 100 bytes of a file.
 
-    If the database has a write-ahead log, even an empty one, some process has it open, perhaps this one. Then the file
-    is not closed again: on POSIX systems, closing a file releases all locks that the process has on it, including those
-    of SQLite. Another process could then assume that nobody else uses the database, and remove the log that the
-    connections of this process need.
+    If the database has a write-ahead log, even an empty one, some process has it open, perhaps this one. Then this
+    function never closes the file that it opens: on POSIX systems, closing a file releases all locks that the process
+    has on it, including those of SQLite. Another process could then assume that nobody else uses the database, and
+    remove the log that the connections of this process need.
     """
     if os.name != "posix" or not Path(f"{path}-wal").exists():
         with path.open("rb") as file:
