@@ -6,9 +6,11 @@ faster than these loops.
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from conbo.loops import likelihood
+from conbo.loops.compiling import Array
 from conbo.models import compiled
 
 MOST_REWARDS = 256  # largest number of rewards for which the compiled loops are faster than LAPACK
@@ -27,9 +29,13 @@ def factorize_and_invert(matrices: Tensor, noise: Tensor) -> tuple[Tensor, Tenso
     likelihood.factorize_and_invert(
         np.ascontiguousarray(matrices.numpy()), variances, factors, inverses, np.zeros((n, n))
     )
+    return torch.from_numpy(factors), torch.from_numpy(inverses), torch.from_numpy(failures(factors))
+
+
+def failures(factors: Array) -> NDArray[np.bool_]:
+    """Return which of the factors (r, n, n) that the loop has filled are no Cholesky factors (r,)."""
     diagonal = np.einsum("rnn->rn", factors)
-    failed = ~(np.isfinite(diagonal) & (diagonal > 0.0)).all(-1)
-    return torch.from_numpy(factors), torch.from_numpy(inverses), torch.from_numpy(failed)
+    return ~(np.isfinite(diagonal) & (diagonal > 0.0)).all(-1)
 
 
 def log_likelihoods(factors: Tensor, inverses: Tensor, rewards: Tensor) -> tuple[Tensor, Tensor, Tensor]:

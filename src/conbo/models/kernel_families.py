@@ -19,6 +19,7 @@ from conbo.loops.compiling import Array
 from conbo.models import compiled, compiled_product_family
 from conbo.models.columns import Columns, squared_distances
 from conbo.models.kernels import Factor, Kernel, ProductKernel
+from conbo.models.product_terms import ProductTerm, TermBlock
 from conbo.models.profiles import MATERN52, Profile
 
 Pullback = Callable[[Tensor], list[Tensor]]  # from ∂/∂K (r, n, n) to parts of ∂/∂parameters, together (r, p)
@@ -136,6 +137,16 @@ class ProductFamily:
     def largest_loadings(self) -> tuple[float, ...]:
         """Empty, because this family has no loadings, which are parameters that may be negative."""
         return ()
+
+    @property
+    def terms(self) -> tuple[ProductTerm, ...]:
+        """The only term of the covariance, σ² k_S k_X; empty for a subclass, which may have another covariance."""
+        if type(self) is not ProductFamily:
+            return ()
+        d_s, d = len(self.states.categories), self.n_lengthscales
+        of_states, of_actions = tuple(range(d_s)), tuple(range(d_s, d))
+        states, actions = TermBlock(self.states, of_states, of_states), TermBlock(self.actions, of_actions, of_actions)
+        return (ProductTerm(self.profile, states, actions, d),)
 
     def kernel(self, parameters: Tensor) -> ProductKernel:
         """Return the kernel with these parameters (p,)."""

@@ -27,6 +27,7 @@ normalizes the density of v is left out, because it is the same for every model 
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from math import inf, log, pi, sqrt
 from typing import Literal, TypeAlias
 
@@ -36,10 +37,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.quasirandom import SobolEngine
 
+from conbo.models import product_terms
 from conbo.models.columns import Columns
 from conbo.models.heteroscedastic_noise import LOG_NOISE_BOUNDS, HeteroscedasticNoise, centered_features
 from conbo.models.kernel_families import KernelFamily
 from conbo.models.kernels import Kernel
+from conbo.models.product_terms import HasProductTerms, TermLikelihoods
 from conbo.models.solved_covariances import SolvedCovariances, factorize_and_invert
 from conbo.models.truncation import Sites
 
@@ -96,7 +99,9 @@ class LogPosterior:
         self.family, self.points, self.noise, self.sites = family, points, noise, sites
         self.rewards = rewards if sites is None else sites.values
         self.columns = Columns(family.states.categories + family.actions.categories)
-        self._features = centered_features(self.columns, points.cpu()) if self.varies else points[:, :0].cpu()
+        self._terms = family.terms if isinstance(family, HasProductTerms) else ()
+        features = centered_features(self.columns, points.cpu()) if self.varies else points[:, :0].cpu()
+        self._features: Array = features.numpy()
         n_l, n_v, loadings = family.n_lengthscales, family.n_variances, family.typical_loadings
         n_e, n_s = int(self.learned), self._features.shape[1]
         self._counts = n_l, n_v, len(loadings), n_e, n_s
@@ -140,12 +145,23 @@ class LogPosterior:
             parts = [self(part) for part in parameters.split(self._most_at_once)]
             values, gradients, means = (torch.cat(column) for column in zip(*parts, strict=True))
             return values, gradients, means
-        solved = self._solve(parameters)
         prior, prior_gradient = self._prior(parameters.numpy())
+        if product_terms.handles(self._terms, self.points):
+            noise, to_noise = self._noise(parameters.numpy())
+            likelihoods, means, in_kernel, in_noise = self._of_terms(parameters.numpy()[:, : self._n_kernel], noise)
+            gradient = np.concatenate([in_kernel, *to_noise(in_noise)], -1) + prior_gradient
+            values = likelihoods + (prior + self._likelihood_constant)
+            return torch.from_numpy(values), torch.from_numpy(gradient), torch.from_numpy(means)
+        solved = self._solve(parameters)
         likelihood, mean, in_covariance = solved.log_likelihoods(self.rewards)
         value = likelihood + torch.from_numpy(prior + self._likelihood_constant)
         value[solved.failed] = -inf
         return value, solved.pullback(in_covariance).add_(torch.from_numpy(prior_gradient)), mean
+
+    @cached_property
+    def _of_terms(self) -> TermLikelihoods:
+        """The log-likelihoods, if the covariance is a sum of product terms."""
+        return TermLikelihoods(self._terms, self.points, self.rewards, self._n_kernel)
 
     def with_rewards(self, parameters: Tensor, rewards: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return log-densities (r,) of parameters (r, p), where each row of parameters has its own rewards (r, n).
@@ -331,25 +347,30 @@ class LogPosterior:
         values[:, some], gradients[:, some] = -np.log(pi * width * heavy), -2 * away / heavy / width
         return values.sum(-1), gradients
 
-    def _noise(self, parameters: Tensor) -> tuple[Tensor, Callable[[Tensor], list[Tensor]]]:
+    def _noise(self, parameters: Array) -> tuple[Array, Callable[[Array], list[Array]]]:
         """Return the noise variances of the rewards, (r, n), (r, 1) or (n,), and a function for their gradients.
 
         The function converts a gradient (r, n) with respect to the variances into gradients with respect to the noise's
         parameters.
         """
-        if not isinstance(self.noise, str):
-            return self.noise, lambda _: []
-        if not self.varies:
-            variances = parameters[:, -1:].exp()  # (r, 1): the same for all rewards
-            return variances, lambda gradient: [gradient.sum(-1, keepdim=True) * variances]
-        *_, level, slopes = parameters.split(self._counts, -1)
-        low, high = LOG_NOISE_BOUNDS
-        logarithms = level + slopes @ self._features.mT
-        variances = logarithms.clamp(low, high).exp()
+        variances, pullback = self._own_noise(parameters)
+        return variances if self.sites is None else variances + self.sites.variances.numpy(), pullback
 
-        def pullback(gradient: Tensor) -> list[Tensor]:
-            in_logarithms = torch.where((logarithms > low) & (logarithms < high), gradient * variances, 0.0)
-            return [in_logarithms.sum(-1, keepdim=True), in_logarithms @ self._features]
+    def _own_noise(self, parameters: Array) -> tuple[Array, Callable[[Array], list[Array]]]:
+        """Return what `_noise` returns, without the noise that stands for the clipping of rewards."""
+        if not isinstance(self.noise, str):
+            return self.noise.numpy(force=True), lambda _: []
+        if not self.varies:
+            level = np.exp(parameters[:, -1:])  # (r, 1): the same for all rewards
+            return level, lambda gradient: [gradient.sum(-1, keepdims=True) * level]
+        slopes = parameters[:, len(parameters[0]) - self.n_slopes :]
+        low, high = LOG_NOISE_BOUNDS
+        logarithms = parameters[:, [-1 - self.n_slopes]] + slopes @ self._features.T
+        variances = np.exp(logarithms.clip(low, high))
+
+        def pullback(gradient: Array) -> list[Array]:
+            in_logarithms = np.where((logarithms > low) & (logarithms < high), gradient * variances, 0.0)
+            return [in_logarithms.sum(-1, keepdims=True), in_logarithms @ self._features]
 
         return variances, pullback
 
@@ -360,12 +381,11 @@ class LogPosterior:
         """
         device = self.points.device
         covariance, to_parameters = self.family.covariance(parameters[:, : self._n_kernel].to(device), self.points)
-        noise, to_noise = self._noise(parameters)
-        if self.sites is not None:
-            noise = noise + self.sites.variances
+        noise, to_noise = self._noise(parameters.numpy())
 
         def pullback(gradient: Tensor) -> Tensor:
-            in_noise = gradient.diagonal(dim1=-2, dim2=-1).cpu().clone()
-            return torch.cat([*(part.cpu() for part in to_parameters(gradient)), *to_noise(in_noise)], -1)
+            in_noise = to_noise(gradient.diagonal(dim1=-2, dim2=-1).numpy(force=True))
+            in_kernel = (part.cpu() for part in to_parameters(gradient))
+            return torch.cat([*in_kernel, *(torch.from_numpy(part) for part in in_noise)], -1)
 
-        return SolvedCovariances(*factorize_and_invert(covariance, noise.to(device)), pullback)
+        return SolvedCovariances(*factorize_and_invert(covariance, torch.from_numpy(noise).to(device)), pullback)

@@ -19,6 +19,7 @@ from torch import Tensor
 from conbo.models.columns import Columns, Features
 from conbo.models.kernel_families import ExtendedFamily, Pullback, Term
 from conbo.models.kernels import Factor, Kernel, pulled
+from conbo.models.product_terms import HasProductTerms, ProductTerm, TermBlock
 from conbo.models.profiles import Profile
 from conbo.models.warp import Warp
 
@@ -171,6 +172,24 @@ class MainEffectsFamily(ExtendedFamily):
     def n_variances(self) -> int:
         """Number of variances: the interaction's, then one for the action's and one for the state's main effect."""
         return self.family.n_variances + 2
+
+    @property
+    def terms(self) -> tuple[ProductTerm, ...]:
+        """The interaction's terms and both main effects; empty if the interaction is not a sum of products."""
+        own = self.family.terms if isinstance(self.family, HasProductTerms) else ()
+        if not own:
+            return ()
+        n_l, n_v = self.family.n_lengthscales, self.family.n_variances
+        columns = effect_columns(self.states)
+        variances = n_l + len(columns)  # index of the first variance, after the lengthscales of the state's main effect
+        chosen = Columns(tuple(self.states.categories[column] for column in columns))
+        of_state = TermBlock(chosen, columns, tuple(range(n_l, variances)))
+        of_action, nothing = own[0].actions, TermBlock(Columns(()), (), ())
+        return (
+            *(replace(term, variance=term.variance + len(columns)) for term in own),
+            ProductTerm(self.profile, nothing, of_action, variances + n_v),
+            ProductTerm(self.profile, nothing, of_state, variances + n_v + 1),
+        )
 
     def kernel(self, parameters: Tensor) -> MainEffectsKernel:
         """Return the kernel with these parameters (p,)."""
