@@ -21,6 +21,7 @@ from conbo.models.feature_limits import FeatureLimits
 from conbo.threads import available_threads
 
 WORK_PER_THREAD = 100_000  # least number of kernel values per thread: with fewer, a thread costs more than it saves
+CHUNKS_PER_THREAD = 4  # number of chunks of rows per thread: with more, threads wait less for the last one
 
 
 @cache
@@ -88,10 +89,17 @@ def ascend(
     if threads == 1:
         climb(0, rows)
     else:
-        bounds = np.linspace(0, rows, threads + 1).astype(int)
-        chunks = [_threads(os.getpid()).submit(climb, int(a), int(b)) for a, b in pairwise(bounds)]
-        for chunk in chunks:
-            chunk.result()
+        bounds = np.linspace(0, rows, min(CHUNKS_PER_THREAD * threads, rows) + 1).astype(int).tolist()
+        chunks = iter(list(pairwise(bounds)))  # every thread takes the next chunk, so that none waits long for another
+
+        def take_chunks() -> None:
+            for first, last in chunks:
+                climb(first, last)
+
+        helpers = [_threads(os.getpid()).submit(take_chunks) for _ in range(threads - 1)]
+        take_chunks()
+        for helper in helpers:
+            helper.result()
     for sums, constant in zip((mean, slope), constants, strict=True):
         sums += constant.numpy()[:, None]
     return tuple(torch.from_numpy(array) for array in outputs)  # type: ignore[return-value]
