@@ -87,6 +87,8 @@ def test_values_are_the_posterior_mean_and_the_look_ahead_slope(name: str) -> No
     features = kernel.actions.scaled(actions)
 
     at_mean, at_slope, correlation = functions.at(features.expand(24, 7, -1))
+    for ours, reference in zip(functions.lines_at(features.expand(24, 7, -1)), (at_mean, at_slope), strict=True):
+        torch.testing.assert_close(ours, reference)
     pooled = functions.pooled(kernel.actions.correlation(posterior.actions, features), features)
 
     for row in range(24):

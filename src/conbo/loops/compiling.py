@@ -35,6 +35,7 @@ MODULES = (
     "product_kernel",
     "product_family",
     "likelihood",
+    "rough_gains",
     "correlation",
     "expected_max",
     "neighboring_nodes",

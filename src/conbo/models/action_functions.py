@@ -13,7 +13,7 @@ in closed form.  It has two implementations: plain torch (any device, the refere
 `compiled_ascent` on a CPU with Numba.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -93,6 +93,13 @@ class ActionFunctions:
         slope = (correlation * self.slope_weights[:, None]).sum(-1) + self.new_weights[:, None] * own
         return mean, slope + self.slope_constant[:, None], correlation
 
+    def lines_at(self, actions: Tensor) -> tuple[Tensor, Tensor]:
+        """Return means and slopes (r, q) at actions (r, q, features): what `at` returns without the correlations."""
+        if not self._is_compiled(actions):
+            return self.at(actions)[:2]
+        unmoved = replace(self, limits=None)._maximize_compiled(actions, actions.new_zeros(actions.shape[:2]), 0, False)
+        return unmoved.mean, unmoved.slope
+
     def maximize(self, starts: Tensor, z: Tensor, steps: int, keep_correlation: bool = False) -> Maxima:
         """Return local maxima over actions of the r functions, for q values of z each, after `steps` Newton steps.
 
@@ -108,9 +115,12 @@ class ActionFunctions:
         return Maxima(ends, mean, slope, correlation if keep_correlation else correlation[..., :0])
 
     def _climb(self, starts: Tensor, z: Tensor, steps: int, keep_correlation: bool) -> Maxima:
-        if compiled.handles(self.factor.profile) and starts.device.type == "cpu":
-            return self._maximize_compiled(starts, z, steps, keep_correlation)
-        return self._maximize_torch(starts, z, steps, keep_correlation)
+        climb = self._maximize_compiled if self._is_compiled(starts) else self._maximize_torch
+        return climb(starts, z, steps, keep_correlation)
+
+    def _is_compiled(self, actions: Tensor) -> bool:
+        """Return whether compiled loops compute the functions at these actions."""
+        return compiled.handles(self.factor.profile) and actions.device.type == "cpu"
 
     def _maximize_compiled(self, starts: Tensor, z: Tensor, steps: int, keep_correlation: bool) -> Maxima:
         found = compiled_ascent.ascend(

@@ -244,7 +244,7 @@ class StatesAhead:
         scores = mean[:, None] + moved * slope[:, None]  # (k·m, q, p)
         pooled_best = distinct_best(scores.flatten(0, 1), pool.similarity, 2).unflatten(0, scores.shape[:2])
         others = torch.cat([functions.factor.scaled(basins), functions.new_points[:, None]], 1)
-        other_mean, other_slope, _ = functions.at(others)
+        other_mean, other_slope = functions.lines_at(others)
         heights = other_mean[:, None] + moved * other_slope[:, None]  # (k·m, q, basins + 1), the own action last
         basin = heights[..., :-1].argmax(-1, keepdim=True)
         rivals = torch.cat([basin, torch.full_like(basin, heights.shape[-1] - 1)], -1)  # (k·m, q, 2)

@@ -19,7 +19,9 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
+from conbo.models import compiled
 from conbo.models.action_functions import state_rows
+from conbo.models.compiled_rough_gains import CompiledReactions
 from conbo.models.conditioned import Conditioned, LookAhead
 from conbo.models.factorization import factorize
 from conbo.models.feature_limits import FeatureLimits
@@ -89,6 +91,13 @@ class RoughGains:
         whitening = torch.where((stuck[:, None, :]) | failed[:, None, None], 0.0, whitening)
         return features, away.mul_(-(self._scale * slope)[:, None]), whitening
 
+    @cached_property
+    def _compiled(self) -> CompiledReactions:
+        """What `_reactions` does, by a compiled loop."""
+        best, old_gradient, whitening = self._curvature
+        name = self._posterior.kernel.actions.profile.name
+        return CompiledReactions(name, self._basins, best, self._basin_old, old_gradient, whitening)
+
     def __call__(self, candidates: Tensor) -> Tensor:
         """Return rough knowledge gradients (r, m) of candidates (r, d) in the m states."""
         posterior, kernel = self._posterior, self._posterior.kernel
@@ -104,26 +113,28 @@ class RoughGains:
         if self._offset is not None and new_offset is not None:
             own_slope = own_slope + new_offset - ahead.weights @ self._offset.mT
         mean, own_slope = self._without_infeasible(candidates, mean, own_slope)
-        basin_slope, curvature_gain = self._reactions(ahead, new_scale, new_offset)
-        lines = torch.cat([self._basin_mean.expand(r, m, k), mean[..., None]], -1)
-        slopes = torch.cat([basin_slope, (own_slope / sd)[..., None]], -1)
+        slopes, curvature_gain = self._reactions(ahead, new_scale, new_offset)
+        slopes[..., k] = own_slope / sd
+        lines = slopes.new_empty(r, m, k + 1)
+        lines[..., :k], lines[..., k] = self._basin_mean, mean
         return self._rough(lines, slopes) + curvature_gain
 
     def _reactions(self, ahead: LookAhead, new_scale: Tensor, new_offset: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return how k local maxima of a state react to a reward (r, m, k), and the gain from moving the best (r, m).
+        """Return the look-ahead slopes (r, m, k + 1) at the basins (local maxima), and the gain from curvature (r, m).
 
-        The reactions are slopes: a reward z standard deviations above its prediction raises the mean by z times the
-        slope. The gain from moving the best action after the reward is computed to second order, and capped at what the
-        steepest possible line could gain.
+        The last slope is left to the caller. The gain is ½ V''(0), capped at what the steepest possible line could
+        gain.
         """
         factor, (m, k, f) = self._posterior.kernel.actions, self._basins.shape
-        best, old_gradient, whitening = self._curvature
         actions, sd, variance = ahead.actions, ahead.sd[:, None], ahead.sd.square()[:, None]
+        if compiled.handles(factor.profile) and actions.device.type == "cpu":
+            return self._compiled(actions, ahead.weights, ahead.sd, new_scale, new_offset, UNIT_LINE_GAIN)
+        best, old_gradient, whitening = self._curvature
         old = (ahead.weights @ self._basin_old.flatten(0, 1).mT).unflatten(-1, (m, k))
         if new_offset is not None:
             old = old - new_offset[..., None]
         correlation = factor.correlation(actions, self._basins.flatten(0, 1)).unflatten(-1, (m, k))
-        slopes = (new_scale[..., None] * correlation).sub_(old).div_(sd[..., None])
+        slopes = torch.nn.functional.pad((new_scale[..., None] * correlation).sub_(old).div_(sd[..., None]), (0, 1))
         _, slope, _ = factor.tables(actions, best)  # (r, m)
         # ∇σ̃ · sd (m, f, r): f is not the last dimension, because torch is slow at sums of few neighboring numbers
         old_part = (old_gradient.flatten(0, 1) @ ahead.weights.mT).unflatten(0, (m, f))

@@ -1,0 +1,58 @@
+"""Calls the compiled loop of `loops.rough_gains` for `RoughGains`, many candidates and states at once."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from conbo.loops import rough_gains
+from conbo.loops.profiles import coefficients
+
+
+class CompiledReactions:
+    """What the loop needs of m states: the best actions (m, f) and basins (m, k, f) in scaled features, and more.
+
+    `old` (m, k, n) and `old_gradient` (m, f, n) are covariances with the observed rewards, of the basins and of the
+    gradients at the best actions. `whitening` is (m, f, f).
+    """
+
+    def __init__(
+        self, profile: str, basins: Tensor, best: Tensor, old: Tensor, old_gradient: Tensor, whitening: Tensor
+    ) -> None:
+        self._coefficients, (m, self._k, f) = coefficients(profile), basins.shape
+        self._basins = np.ascontiguousarray(basins.flatten(0, 1).numpy().T)
+        self._best = np.ascontiguousarray(best.numpy().T)
+        self._whitening = np.ascontiguousarray(whitening.permute(1, 2, 0).numpy())
+        self._old, self._old_gradient = old.flatten(0, 1), old_gradient.transpose(0, 1).flatten(0, 1)
+        self._shape = f, m
+
+    def __call__(
+        self, actions: Tensor, weights: Tensor, sd: Tensor, new_scale: Tensor, new_offset: Tensor | None, most: float
+    ) -> tuple[Tensor, Tensor]:
+        """Return look-ahead slopes (r, m, k + 1), of which the last is not filled in, and gains from curvature (r, m).
+
+        The candidates are given by their actions (r, f), the weights (r, n) and standard deviations (r,) of their
+        rewards, and the kernel's A and B (r, m) between their states and the m states. `most` is the largest gain from
+        a line of slope one.
+        """
+        r, (f, m), k = len(actions), self._shape, self._k
+        old = (weights @ self._old.mT).numpy()
+        if new_offset is not None:
+            old.reshape(r, m, k)[:] -= new_offset.numpy()[..., None]
+        slopes, gain, scratch = np.empty((r, m, k + 1)), np.empty((r, m)), np.empty((4, m * k))
+        rough_gains.reactions(
+            self._coefficients,
+            np.ascontiguousarray(actions.numpy()),
+            self._basins,
+            self._best,
+            self._whitening,
+            np.ascontiguousarray(new_scale.numpy()),
+            np.ascontiguousarray(sd.numpy()),
+            old,
+            (weights @ self._old_gradient.mT).numpy().reshape(r, f, m),
+            most,
+            slopes,
+            gain,
+            scratch,
+            scratch.view(np.int64),
+        )
+        return torch.from_numpy(slopes), torch.from_numpy(gain)
