@@ -40,7 +40,7 @@ class Maxima:
     correlation: Tensor  # (r, q, n), κ between maximizers and observed actions; n = 0 if it was not asked for
 
     def take(self, chosen: Tensor) -> "Maxima":
-        """Return only the maxima with indices `chosen` (r, k) of each function."""
+        """Return only k maxima of each of the r functions, those with indices `chosen` (r, k)."""
         rows, columns = self.mean.shape
         places = (chosen + columns * torch.arange(rows, device=chosen.device)[:, None]).flatten()
 
@@ -71,7 +71,7 @@ class ActionFunctions:
 
     @property
     def box(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Lower and upper bounds of the scaled inputs, and which of them are numeric and may move: (width,) each."""
+        """Lower and upper bounds of the `width` scaled inputs, and which are numeric and may move: (width,) each."""
         return self.factor.box
 
     def pooled(self, correlation: Tensor, pool: Tensor) -> tuple[Tensor, Tensor]:
@@ -86,7 +86,10 @@ class ActionFunctions:
         return mean, slope
 
     def at(self, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return means and slopes (r, q) at actions (r, q, width), and their correlations (r, q, n) with `points`."""
+        """Return means and slopes (r, q) of each of the r functions at q actions of its own (r, q, width).
+
+        The third result (r, q, n) holds the correlations of these actions with the n observed ones.
+        """
         correlation = self.factor.correlation(actions, self.points)
         own = self.factor.correlation(actions, self.new_points[:, None])[..., 0]
         mean = self.mean_constant[:, None] + (correlation * self.mean_weights[:, None]).sum(-1)
@@ -103,8 +106,8 @@ class ActionFunctions:
     def maximize(self, starts: Tensor, z: Tensor, steps: int, keep_correlation: bool = False) -> Maxima:
         """Return local maxima over actions of the r functions, for q values of z each, after `steps` Newton steps.
 
-        `z` is (q,) or (r, q), and `starts` are (r, q, width). Correlations of the maximizers with the observed actions
-        are returned only with `keep_correlation`.
+        `z` is (q,) or (r, q), and `starts` (r, q, width) are actions as scaled inputs. Correlations of the maximizers
+        with the observed actions are returned only with `keep_correlation`.
         """
         z = z.expand(starts.shape[:2])
         if self.limits is None or self.limits.allowed is None:
@@ -165,9 +168,10 @@ class ActionFunctions:
         return Maxima(x, mean, slope, correlation if keep_correlation else correlation[..., :0])
 
     def derivatives(self, x: Tensor, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the value (r, q), gradient and Hessian of mean + z slope at actions x (r, q, width).
+        """Return the values of the r functions mean + z slope at q actions each, with gradients and Hessians.
 
-        The value lacks `mean_constant` and `slope_constant`, which do not depend on x.
+        `x` (r, q, width) are the actions as scaled inputs, and `z` is (r, q). The values (r, q) lack `mean_constant`
+        and `slope_constant`, which do not depend on x. The other results are (r, q, width) and (r, q, width, width).
         """
         points = self.points
         profile = self.factor.profile.tables
@@ -197,7 +201,7 @@ def newton_step(
 ) -> tuple[Tensor, Tensor]:
     """Return a projected Newton step from x towards a maximum within bounds, no longer than `radius`, and its length.
 
-    Only coordinates that are `free` move.
+    `gradient` and `hessian` are those of the function at x, and only coordinates that are `free` move.
     """
     stuck = ~free | ((x <= lower) & (gradient < 0)) | ((x >= upper) & (gradient > 0))
     gradient = torch.where(stuck, 0.0, gradient)

@@ -52,7 +52,7 @@ SAID_EVERY = 40 * LONG_BLOCK  # number of rewards between two progress messages 
 
 @dataclass(frozen=True)
 class Sums:
-    """Sums over the first rewards, from which the posterior at the inducing points is computed."""
+    """What the first rewards tell about the values at M inducing points, as sums over these rewards."""
 
     rows: int  # number of rewards that are summed up
     information: Tensor  # (M, M), S
@@ -131,7 +131,7 @@ def inducing_points(points: Tensor, most: int) -> Tensor:
 
 
 def announce(n: int, inducing: int) -> None:
-    """Log that the posterior is approximate, and how long the computation takes on two cores."""
+    """Log that n rewards are approximated by this number of inducing points, and how long that takes on two cores."""
     seconds = 1.2e-10 * n * inducing**2
     LOG.info(
         "Conditioning on %s rewards approximately, by %s inducing points; this takes about %s.",
@@ -204,7 +204,7 @@ def condition_by_size(
     """Condition a prior on points (n, d) and rewards (n,), exactly up to MOST_EXACT rewards, else approximately.
 
     Arguments are as in `exact.condition`. The second result can be passed as `earlier` once there are more rewards,
-    with the same kernel and constant. That saves time and does not change the result.
+    with the same kernel and prior mean. That saves time and does not change the result.
     """
     if new_noise is None:
         new_noise = float(noise.mean()) if isinstance(noise, Tensor) else noise
@@ -220,7 +220,11 @@ def condition_by_size(
 def approximate(
     kernel: Kernel, constant: float, new_noise: float | HeteroscedasticNoise, summary: Summary
 ) -> ApproximatePosterior:
-    """Return the approximate posterior that follows from a summary of the rewards."""
+    """Return the approximate posterior, given the rewards as a `summary`: sums over them that determine it.
+
+    `constant` is the prior mean, and `new_noise` is the variance of the noise of further rewards: one number, or a
+    function of the point.
+    """
     root, total = summary.root, summary.total
     eye = torch.eye(len(root), dtype=root.dtype, device=root.device)
     informed = cholesky(eye + total.information)

@@ -71,7 +71,8 @@ class AutogradFamily(ABC):
         Parameters
         ----------
         parameters
-            Logarithms of lengthscales, logarithms of variances, then loadings (p,).
+            The p parameters (p,): logarithms of lengthscales, logarithms of variances, then loadings, which may be
+            negative.
 
         Returns
         -------

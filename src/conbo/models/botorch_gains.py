@@ -57,10 +57,10 @@ class BotorchLines:
 
     @classmethod
     def at(cls, posterior: PairwisePosterior, candidates: Tensor, states: Tensor, actions: Tensor) -> "BotorchLines":
-        """Return the posterior means of actions (k, m, q, d_x) in states (k, m, d_s) after one more reward.
+        """Return the posterior means of q actions in each of m states, after one more reward at each of k candidates.
 
-        Row i of states and actions is for a reward at candidate i of `candidates` (k, d). If this reward is z standard
-        deviations above its prediction, a posterior mean is a line mean + slope z.
+        The `candidates` are (k, d), their `states` (k, m, d_s), and the `actions` in these (k, m, q, d_x). A posterior
+        mean is a line mean + slope z, if the new reward is z standard deviations above its prediction.
         """
         k, m, q, _ = actions.shape
         points = torch.cat([states[:, :, None].expand(k, m, q, -1), actions], -1).flatten(0, 2)
@@ -82,7 +82,10 @@ class BotorchLines:
         return gradient
 
     def take(self, chosen: Tensor) -> "BotorchLines":
-        """Return only the actions with indices `chosen` (k, m, q') for each candidate and state."""
+        """Return only some of the q actions for each of k candidates and m states.
+
+        Their indices are `chosen` (k, m, q'), where q' is the number of actions that are kept.
+        """
         index = chosen[..., None].expand(*chosen.shape, self.actions.shape[-1])
         mean, slope = self.mean.gather(-1, chosen), self.slope.gather(-1, chosen)
         actions = self.actions.gather(2, index)
@@ -99,14 +102,17 @@ class BotorchGains:
     rule: GainRule
 
     def at(self, states: Tensor) -> "BotorchStatesAhead":
-        """Return a function that computes the knowledge gradients of candidates in r sets of m states (r, m, d_s)."""
+        """Return a function that computes knowledge gradients of candidates in r sets of m states (r, m, d_s).
+
+        It takes candidates (k, d) and indices (k,): candidate i is evaluated in the set `indices[i]`.
+        """
         return BotorchStatesAhead(self, states)
 
     def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
         """Return a fast function that estimates knowledge gradients (r, m) of candidates (r, d) in states (m, d_s).
 
-        It considers only actions of the pool, without a search for better ones. If the rule has nodes, these are only
-        the last ROUGH_ACTIONS.
+        It considers only actions of the pool, without a search for better ones. If `rule.nodes` is not None, these are
+        only the last ROUGH_ACTIONS of the pool.
         """
         actions = self.actions if self.rule.nodes is None else self.actions[-ROUGH_ACTIONS:]
 
@@ -118,29 +124,30 @@ class BotorchGains:
         return function
 
     def pooled(self, candidates: Tensor, states: Tensor, actions: Tensor) -> BotorchLines:
-        """Return what `lines` returns, for the same actions (p, d_x) in all states (k, m, d_s).
+        """Return posterior means of the same p actions in all states, after one more reward at each of k candidates.
 
-        The line of an infeasible action is far below all others.
+        The `candidates` are (k, d), their `states` (k, m, d_s), and the `actions` (p, d_x). A posterior mean is a line
+        mean + slope z, as in `lines`. The line of an infeasible action is far below all others.
         """
         lines = self.lines(candidates, states, actions.expand(*states.shape[:2], -1, -1))
         mean, slope = without_infeasible(self.space, states, actions, lines.mean, lines.slope)
         return replace(lines, mean=mean, slope=slope)
 
     def lines(self, candidates: Tensor, states: Tensor, actions: Tensor) -> BotorchLines:
-        """Return the posterior means of actions (k, m, q, d_x) in states (k, m, d_s) after one more reward.
+        """Return the posterior means of q actions in each of m states, after one more reward at each of k candidates.
 
-        Row i of states and actions is for a reward at candidate i of `candidates` (k, d). If this reward is z standard
-        deviations above its prediction, a posterior mean is a line mean + slope z.
+        The `candidates` are (k, d), their `states` (k, m, d_s), and the `actions` in these (k, m, q, d_x). A posterior
+        mean is a line mean + slope z, if the new reward is z standard deviations above its prediction.
         """
         with torch.no_grad():
             return BotorchLines.at(self.posterior, candidates, states, actions)
 
 
 class BotorchStatesAhead:
-    """Computes knowledge gradients of candidates in r fixed sets of m states.
+    """Computes knowledge gradients of candidates in fixed states: r sets of m states, one set for each candidate.
 
     A knowledge gradient needs the actions with the highest posterior means after the new reward. These maximizers are
-    kept, because they are good starts of the searches for later candidates.
+    kept for each set, because they are good starts of the searches for later candidates.
     """
 
     def __init__(self, gains: BotorchGains, states: Tensor) -> None:
@@ -149,7 +156,7 @@ class BotorchStatesAhead:
         self._visited = torch.zeros(len(states), dtype=torch.bool, device=states.device)
 
     def __call__(self, candidates: Tensor, rows: Tensor) -> LineGains:
-        """Return the knowledge gradients (k, m) of candidates (k, d); candidate i uses the set of states `rows[i]`."""
+        """Return knowledge gradients (k, m) of candidates (k, d); candidate i uses the m states of set `rows[i]`."""
         gains, states, nodes = self._gains, self._states[rows], self._gains.rule.nodes
         if nodes is None:
             lines = gains.pooled(candidates, states, gains.actions)
@@ -159,9 +166,11 @@ class BotorchStatesAhead:
         return LineGains(*gains.rule.combine(lines.mean, lines.slope, similarity(lines.actions)), lines)
 
     def _maximizers(self, candidates: Tensor, states: Tensor, nodes: Tensor, rows: Tensor) -> Tensor:
-        """Return the actions (k, m, q, d_x) with the highest posterior means after a new reward.
+        """Return the actions (k, m, q, d_x) with the highest posterior means after a new reward at a candidate.
 
-        This reward is z standard deviations above its prediction, for each of q values z in `nodes`.
+        There is one for each of k candidates (k, d), each of the candidate's m states (k, m, d_s), and each of q values
+        z in `nodes`: the reward is z standard deviations above its prediction. `rows` (k,) are the indices of the
+        candidates' sets of states, whose last maximizers start the search if they are known.
         """
         gains, (k, m, _), q = self._gains, states.shape, len(nodes)
         if self._last is not None and bool(self._visited[rows].all()):
@@ -193,7 +202,10 @@ class BotorchStatesAhead:
 
 
 def best_lines(lines: BotorchLines, nodes: Tensor) -> Tensor:
-    """Return the indices (k, m, q) of the lines mean + slope z that are highest at each of q values z (nodes)."""
+    """Return the indices (k, m, q) of the highest lines mean + slope z at each of q values z, the nodes.
+
+    There is one for each of k candidates and m states.
+    """
     return (lines.mean[..., None, :] + nodes[:, None] * lines.slope[..., None, :]).argmax(-1)
 
 

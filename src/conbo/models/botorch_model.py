@@ -167,20 +167,23 @@ class BotorchPosterior:
 
     @property
     def state_lengthscales(self) -> Tensor:
-        """Assumed lengthscales (d_s,) of the state columns, in the unit cube."""
+        """The lengthscale ASSUMED_LENGTHSCALE for each state column (d_s,), because the model's own are not known."""
         like = next(self.model.parameters())
         return torch.full((self.n_state_dims,), ASSUMED_LENGTHSCALE, dtype=torch.float64, device=like.device)
 
     def state_features(self, states: Tensor) -> Tensor:
-        """Return states (..., d_s) in units of the assumed lengthscales."""
+        """Return states (..., d_s) divided by ASSUMED_LENGTHSCALE, because the model's lengthscales are not known."""
         return states / ASSUMED_LENGTHSCALE
 
     def state_correlation(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return assumed correlations (p, q) of states: a squared exponential of the distance of their features."""
+        """Return assumed correlations (p, q) of states: a squared exponential of the distance of their features.
+
+        `a` and `b` are p and q states as `state_features` returns them.
+        """
         return torch.exp(-torch.cdist(a, b).square() / 2)
 
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
-        """Return False for all states (m,), because correlations of states under the model's kernel are unknown."""
+        """Return False for each of m states (m,), because correlations under the model's kernel are not known."""
         return torch.zeros(len(states), dtype=torch.bool, device=states.device)
 
     def similarity(self, points: Tensor, chosen: Tensor) -> Tensor:
@@ -200,10 +203,10 @@ class BotorchPosterior:
         return BotorchSearch(self, space, actions)
 
     def look_ahead_lines(self, candidates: Tensor, states: Tensor, actions: Tensor) -> BotorchLines:
-        """Return the posterior means of actions (k, m, q, d_x) in states (k, m, d_s) after one more reward.
+        """Return the posterior means of q actions in each of m states, after one more reward at each of k candidates.
 
-        Row i of states and actions is for a reward at candidate i of `candidates` (k, d). If this reward is z standard
-        deviations above its prediction, a posterior mean is a line mean + slope z.
+        The `candidates` are (k, d), their `states` (k, m, d_s), and the `actions` in these (k, m, q, d_x). A posterior
+        mean is a line mean + slope z, if the new reward is z standard deviations above its prediction.
         """
         return BotorchLines.at(self, candidates, states, actions)
 

@@ -45,16 +45,17 @@ class TrendFamily:
         return ()
 
     def kernel(self, parameters: Tensor) -> CategoryKernel:
-        """Return the kernel with these parameters (p,)."""
+        """Return the kernel with parameters (p,): logarithms of the lengthscales, then of the three variances."""
         trend, difference, constant = parameters[self.n_lengthscales :].exp().tolist()
         factors = category_factors(self.states, self.actions, self.profile, parameters[: self.n_lengthscales])
         return CategoryKernel(*factors, Trend(trend, difference), constant)
 
     def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
-        """Return covariances K = ((σ₀² + δ σ₁²) φ_X + δ σ₃²) φ_C (r, n, n) of points (n, d), and their pullback.
+        """Return covariances K = ((σ₀² + δ σ₁²) φ_X + δ σ₃²) φ_C of n points for r sets of parameters, and a pullback.
 
         φ_X is the correlation of actions, and φ_C that of the states' numeric columns; δ is 1 for equal categories,
-        else 0. The pullback converts a gradient ∂/∂K to the gradient ∂/∂parameters (r, p).
+        else 0. σ₀² is the variance of the trend, σ₁² of deviations from it, and σ₃² of what all actions share. K is
+        (r, n, n). The pullback converts a gradient ∂/∂K to the gradient ∂/∂parameters (r, p).
         """
         blocks = CategoryBlocks(self.states, self.actions, self.profile, points, parameters)
         trend, difference, constant = parameters[:, self.n_lengthscales :].exp().T[..., None, None]
@@ -73,7 +74,7 @@ class TrendFamily:
 class MultiTaskFamily:
     """The family of multi-task kernels: every categorical column of the state has a covariance W Wᵀ + diag(v).
 
-    W has a row for each choice and `rank` columns.
+    W has a row for each choice and `rank` columns, and v a variance for each choice.
     """
 
     states: Columns
@@ -109,16 +110,16 @@ class MultiTaskFamily:
         return [self.states.categories[column] for column in self.states.categorical]
 
     def kernel(self, parameters: Tensor) -> CategoryKernel:
-        """Return the kernel with these parameters (p,)."""
+        """Return the kernel with parameters (p,): logarithms of lengthscales and of variances, then entries of W."""
         own, constant, loadings = (part[0] for part in self._unpacked(parameters[None]))
         factors = category_factors(self.states, self.actions, self.profile, parameters[: self.n_lengthscales])
         tasks = MultiTask(loadings.split(self._counts), own.split(self._counts))
         return CategoryKernel(*factors, tasks, float(constant))
 
     def _unpacked(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the variances v (r, choices), the constant σ₃² (r,) and the loadings W (r, choices, rank).
+        """Return variances v (r, choices), the variance σ₃² (r,) of what all actions share, and W (r, choices, rank).
 
-        They are taken from parameters (r, p). The choices of all categorical columns are concatenated.
+        They are taken from r sets of parameters (r, p). The choices of all categorical columns are concatenated.
         """
         choices = sum(self._counts)
         rest = parameters[:, self.n_lengthscales :]
@@ -126,11 +127,11 @@ class MultiTaskFamily:
         return rest[:, :choices].exp(), rest[:, choices].exp(), loadings
 
     def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
-        """Return covariances K = (T φ_X + δ σ₃²) φ_C (r, n, n) of points (n, d), and their pullback.
+        """Return covariances K = (T φ_X + δ σ₃²) φ_C of n points for r sets of parameters, and their pullback.
 
         T is the product of W Wᵀ + diag(v) over the categorical columns, φ_X is the correlation of actions, and φ_C that
-        of the states' numeric columns; δ is 1 for equal categories, else 0. The pullback converts a gradient ∂/∂K to
-        ∂/∂parameters (r, p).
+        of the states' numeric columns. δ is 1 for equal categories, else 0, and σ₃² is the variance of what all actions
+        share. K is (r, n, n). The pullback converts a gradient ∂/∂K to ∂/∂parameters (r, p).
         """
         blocks = CategoryBlocks(self.states, self.actions, self.profile, points, parameters)
         own, constant, loadings = self._unpacked(parameters)
@@ -184,10 +185,11 @@ class CategoryBlocks:
         self.same = same_choices(self.choices, self.choices)
 
     def covariance(self, table: Tensor, constant: Tensor) -> tuple[Tensor, Pullback]:
-        """Return covariances K = (table φ_X + δ constant) φ_C (r, n, n), and their pullback.
+        """Return covariances K = (table φ_X + δ constant) φ_C (r, n, n) of n points for r kernels, and their pullback.
 
-        The pullback converts a gradient ∂/∂K to gradients with respect to the log-lengthscales, the table and the
-        logarithm of the constant.
+        `table` (r, n, n) is the covariance of categories, and `constant` (r, 1, 1) the variance of what all actions
+        share. The pullback converts a gradient ∂/∂K to gradients with respect to the log-lengthscales, the table and
+        the logarithm of the constant.
         """
         x, c = self._x, self._c
         inner = table * x.value + constant * self.same

@@ -157,8 +157,9 @@ class CategoryKernel(Kernel):
     """The kernel (T(s, s') κ(x, x') + δ_ss' σ₃²) k_C(s, s') for states with categories.
 
     T is a covariance of the states' categories, and δ is 1 if these are equal, else 0. k_C is a correlation of the
-    states' numeric columns, and κ one of actions. With `Trend` as T and no numeric columns, this is the kernel
-    σ₀² M(x,x') + δ_ss' (σ₁² M(x,x') + σ₃²) of Pearce, Klaise & Groves.
+    states' numeric columns, and κ one of actions. σ₃² is the variance of what does not depend on the action. With
+    `Trend` as T and no numeric columns, this is the kernel σ₀² κ(x, x') + δ_ss' (σ₁² κ(x, x') + σ₃²) of Pearce, Klaise
+    & Groves.
     """
 
     states: Factor  # k_C, with categories as coded columns, whose lengthscales are not used
@@ -167,21 +168,35 @@ class CategoryKernel(Kernel):
     constant: float  # σ₃²
 
     def scale(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return A = T k_C (..., p, q), the factor of κ in the kernel A κ + B, for states a and b as scaled inputs."""
+        """Return A = T k_C (..., p, q), the factor of the correlation κ of actions in the kernel A κ + B.
+
+        T is the covariance of categories, and k_C the correlation of numeric columns, of p states a (..., p, width) and
+        q states b (..., q, width), given as scaled inputs.
+        """
         table = self.categories.covariance(self.choices(a), self.choices(b))
         return table * self._numbers(a, b)[0] if self.states.columns.numeric else table
 
     def scale_slope(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return ψ (..., p, q), which gives the gradient of A with respect to the numeric columns of `a`: -ψ (a-b)."""
+        """Return ψ (..., p, q): the gradient of `scale` with respect to the numeric columns of `a` is -ψ (a-b).
+
+        `a` and `b` are p and q states as scaled inputs.
+        """
         return self.categories.covariance(self.choices(a), self.choices(b)) * self._numbers(a, b)[1]
 
     def offset(self, a: Tensor, b: Tensor) -> Tensor | None:
-        """Return B = δ σ₃² k_C (..., p, q), the term of the kernel A κ + B that does not depend on the actions."""
+        """Return B = δ σ₃² k_C (..., p, q), the term of the kernel A κ + B that does not depend on the actions.
+
+        δ is 1 for states with equal categories, else 0, σ₃² is the variance of this term, and k_C the correlation of
+        numeric columns. `a` and `b` are p and q states as scaled inputs.
+        """
         table = same_choices(self.choices(a), self.choices(b)).mul_(self.constant)
         return table * self._numbers(a, b)[0] if self.states.columns.numeric else table
 
     def offset_slope(self, a: Tensor, b: Tensor) -> Tensor | None:
-        """Return ψ (..., p, q), which gives the gradient of B with respect to the numeric columns of `a`: -ψ (a-b)."""
+        """Return ψ (..., p, q): the gradient of `offset` with respect to the numeric columns of `a` is -ψ (a-b).
+
+        `a` and `b` are p and q states as scaled inputs.
+        """
         return self.constant * same_choices(self.choices(a), self.choices(b)) * self._numbers(a, b)[1]
 
     def variance(self, states: Tensor) -> Tensor:
@@ -196,12 +211,12 @@ class CategoryKernel(Kernel):
         return replace(super().to(device), categories=self.categories.to(device))
 
     def choices(self, states: Tensor) -> Tensor:
-        """Return the choices (..., categorical columns) of states that are given as scaled inputs (..., width)."""
+        """Return indices of choices (..., categorical columns) of states given as scaled inputs (..., width)."""
         columns = list(self.states.columns.categorical)
         return (states[..., columns] / self.states.feature_scales[columns]).round().long()
 
     def _numbers(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the correlation φ of the states' numeric columns, with ψ and χ, from which its derivatives follow."""
+        """Return the correlation φ of the states' numeric columns, with ψ and χ of its derivatives (see `Profile`)."""
         columns = list(self.states.columns.numeric_features)
         return self.states.tables(a[..., columns], b[..., columns])
 

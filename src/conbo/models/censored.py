@@ -79,7 +79,10 @@ def condition_censored(
     rewards: Tensor,
     floor: float,
 ) -> CensoredPosterior:
-    """Condition a prior on rewards (n,) at points (n, d), some of which are clipped at the floor."""
+    """Condition a prior on rewards (n,) at points (n, d), some of which are clipped at the floor.
+
+    `constant` is the prior mean, and `noise` the variance of the rewards' noise.
+    """
     of_rewards = variances_at(points, noise)
     sites = sites_of(kernel, constant, of_rewards, points, rewards, floor)
     process = condition(kernel, constant, of_rewards + sites.variances, points, sites.values, noise)

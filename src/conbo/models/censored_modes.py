@@ -38,6 +38,6 @@ def settled_sites(start: Mode, points: Tensor, rewards: Tensor, noise: Expected,
 
 
 def nearly_exact(mode: Mode) -> bool:
-    """Return whether a mode has little noise and no output warping."""
+    """Return whether a model, fitted at this mode of its hyperparameters, has little noise and no output warping."""
     noise = mode.target.noise_of(mode.parameters)
     return mode.output is None and not isinstance(noise, HeteroscedasticNoise) and float(noise) <= MOST_NOISE

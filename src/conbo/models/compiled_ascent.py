@@ -108,7 +108,8 @@ def ascend(
 def _limit_arrays(limits: FeatureLimits | None, rows: int, f: int) -> tuple[Array, Array, Array, Array]:
     """Return arrays that describe J linear constraints on f numeric actions to the loops; J = 0 if there are none.
 
-    `loops.limits` defines them: coefficients (J, f), room (rows, J), edges (2, J) and shapes (6, f).
+    `loops.limits` defines them: coefficients (J, f), room (rows, J), edges (2, J) and shapes (6, f), where `rows` is
+    the number of functions that are maximized.
     """
     if limits is None:
         return np.empty((0, f)), np.empty((rows, 0)), np.empty((2, 0)), np.empty((6, f))

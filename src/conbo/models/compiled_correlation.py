@@ -52,7 +52,10 @@ def correlation(profile: str, a: Tensor, b: Tensor) -> Tensor:
 
 
 def weighted_sums(pull: Tensor, correlations: Tensor, scale: Tensor) -> Tensor:
-    """Return Σ_m scale[k, m, n] Σ_q pull[k, m, q] φ[k, m, q, n], a tensor (k, n); φ are the `correlations`."""
+    """Return Σ_m scale[k, m, n] Σ_q pull[k, m, q] φ[k, m, q, n], a tensor (k, n); φ are the `correlations`.
+
+    The dimensions are k candidates, m states, q actions in each state, and n observed actions.
+    """
     k, _, n = scale.shape
     result = np.empty((k, n))
     arrays = (np.ascontiguousarray(tensor.numpy()) for tensor in (pull, correlations, scale))

@@ -22,7 +22,10 @@ def handles(matrices: Tensor) -> bool:
 
 
 def factorize_and_invert(matrices: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return Cholesky factors and inverses (r, n, n) of matrices plus noise on the diagonal, and which failed (r,)."""
+    """Return Cholesky factors and inverses (r, n, n) of r matrices plus noise on the diagonal, and which failed (r,).
+
+    `noise` holds variances (r, n), (r, 1) or (n,).
+    """
     r, n, _ = matrices.shape
     factors, inverses = np.zeros((r, n, n)), np.zeros((r, n, n))
     variances = np.array(np.broadcast_to(noise.numpy(), (r, n)), order="C")  # a copy, since views are read-only

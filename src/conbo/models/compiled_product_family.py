@@ -36,10 +36,11 @@ def covariance(profile: str, states: Array, actions: Array, outputscale: Tensor)
 def pullback(
     profile: str, states: Array, actions: Array, matrix: Tensor, gradient: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Convert gradients with respect to covariances into gradients with respect to the kernels' parameters.
+    """Convert gradients with respect to covariances into gradients with respect to the parameters of r kernels.
 
-    `gradient` (r, n, n) is symmetric, and taken with respect to the covariances `matrix` (r, n, n). The results are
-    with respect to the log-lengthscales of states (r, width) and of actions (r, width), and to log σ² (r,).
+    `gradient` (r, n, n) is symmetric, and taken with respect to the covariances `matrix` (r, n, n) that `covariance`
+    returns for the same `states` and `actions`. The results are with respect to the log-lengthscales of states
+    (r, width) and of actions (r, width), and to log σ² (r,).
     """
     of_states, of_actions = np.zeros(states.shape[:2]), np.zeros(actions.shape[:2])
     of_variance, scratch = np.zeros(len(matrix)), np.empty((2, states.shape[2]))

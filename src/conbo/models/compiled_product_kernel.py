@@ -29,10 +29,11 @@ def handles(profiles: tuple[Profile, Profile], *tensors: Tensor) -> bool:
 def weighted_gradient(
     profiles: tuple[str, str], outputscale: float, here: Features, there: Features, weights: Tensor
 ) -> Features:
-    """Return the gradients of Σ_j weights[..., i, j] k(here_i, there_j) with respect to each point here_i.
+    """Return the gradients of Σ_j weights[..., i, j] k(here_i, there_j) with respect to each of p points here_i.
 
-    Points are given as scaled inputs, and so are the gradients (..., p, ·): one tensor for the states and one for the
-    actions. `here` is (p, ·), and `there` is (m, ·), or (p, m, ·) if each here_i has its own.
+    k is the product kernel with variance `outputscale` and the named profiles of states and actions. Points are given
+    as scaled inputs, and so are the gradients (..., p, ·): one tensor for the states and one for the actions. `here` is
+    (p, ·), and `there` is (m, ·), or (p, m, ·) if each here_i has m points of its own.
     """
     *lead, p, m = weights.shape
     batches = np.ascontiguousarray(weights.reshape(prod(lead), p, m).numpy())
@@ -53,16 +54,16 @@ def weighted_gradient(
 
 
 def _scratch(m: int) -> tuple[Array, Array]:
-    """Allocate scratch memory for the loop; return it twice, as floats and as integers."""
+    """Allocate scratch memory for a loop over m points; return it twice, as floats and as integers."""
     memory = np.empty((7, m))
     return memory, memory.view(np.int64)
 
 
 def _rows(features: Features) -> Array:
-    """Return the scaled inputs of states and actions side by side: (p, ·)."""
+    """Return the scaled inputs of states and actions of p points side by side: (p, ·)."""
     return np.concatenate([block.numpy() for block in features], axis=-1)
 
 
 def _partners(features: Features) -> Array:
-    """Return the scaled inputs of states and actions side by side, transposed to (..., ·, m) for the inner loops."""
+    """Return scaled inputs of states and actions of m points side by side, transposed to (..., ·, m) for the loops."""
     return np.concatenate([block.numpy().swapaxes(-1, -2) for block in features], axis=-2)

@@ -220,7 +220,11 @@ class Conditioned:
         return self
 
     def reward_gradient(self, ahead: LookAhead, weights: Tensor) -> Tensor:
-        """Return the gradients (c, d) of Σ_i weights[:, i] cov(new reward, reward i) with respect to the candidates."""
+        """Return the gradients (c, d) of Σ_i weights[:, i] cov(new reward, reward i) with respect to the c candidates.
+
+        The new rewards are at the candidates that `ahead` describes. The sum, with `weights` (c, n), is over the n
+        observed rewards.
+        """
         return self.kernel.gradient((ahead.states, ahead.actions), self.observed, weights)
 
     def look_ahead_slopes(self, candidates: Tensor, points: Tensor) -> Tensor:

@@ -57,7 +57,7 @@ class ExactPosterior(Conditioned):
     def state_correlation(self, a: Tensor, b: Tensor) -> Tensor:
         """Return correlations (p, q) of states: A(s, s') / √(A(s, s) A(s', s')), where the kernel is A κ + B.
 
-        `a` and `b` are states as `state_features` returns them.
+        κ is the correlation of actions. `a` and `b` are p and q states as `state_features` returns them.
         """
         own = [self.kernel.scale(each[:, None], each[:, None])[:, 0, 0].sqrt() for each in (a, b)]
         return self.kernel.scale(a, b) / own[0][:, None] / own[1]
@@ -73,7 +73,10 @@ class ExactPosterior(Conditioned):
         return factor.correlation(factor.scaled(states), factor.scaled(known)).amax(-1) >= least
 
     def similarity(self, points: Tensor, chosen: Tensor) -> Tensor:
-        """Return the ratios (p, q) of prior covariances k⁰(point, chosen) / k⁰(chosen, chosen), clamped to [0, 1]."""
+        """Return how much a reward at each `chosen` point (q, d) tells about each point (p, d): (p, q), from 0 to 1.
+
+        This is k⁰(point, chosen) / k⁰(chosen, chosen), clamped to [0, 1], where k⁰ is the prior covariance.
+        """
         there = self.kernel.scaled(chosen)
         # the few chosen points come first, because the inner loop is faster over many points
         share = self.kernel.covariance(there, self.kernel.scaled(points)).mT / self.kernel.variance(there[0])
@@ -96,10 +99,10 @@ class ExactPosterior(Conditioned):
         return ExactSearch(self, space, actions)
 
     def look_ahead_lines(self, candidates: Tensor, states: Tensor, actions: Tensor) -> ExactLines:
-        """Return the posterior means of actions (k, m, q, d_x) in states (k, m, d_s) after one more reward.
+        """Return the posterior means of q actions in each of m states, after one more reward at each of k candidates.
 
-        Row i of states and actions is for a reward at candidate i of `candidates` (k, d). If this reward is z standard
-        deviations above its prediction, a posterior mean is a line mean + slope z.
+        The `candidates` are (k, d), their `states` (k, m, d_s), and the `actions` in these (k, m, q, d_x). A posterior
+        mean is a line mean + slope z, if the new reward is z standard deviations above its prediction.
         """
         return lines_at(self, candidates, states, actions)
 
@@ -147,7 +150,7 @@ def condition(
 
 
 def variances_at(points: Tensor, noise: Tensor | float | HeteroscedasticNoise) -> Tensor:
-    """Return the variances (n,) of the noise at points (n, d)."""
+    """Return the noise variances (n,) at points (n, d), given one number, variances (n,) or a function of the point."""
     known = noise.at(points) if isinstance(noise, HeteroscedasticNoise) else noise
     return torch.as_tensor(known, dtype=points.dtype, device=points.device).expand(len(points))
 
@@ -155,6 +158,9 @@ def variances_at(points: Tensor, noise: Tensor | float | HeteroscedasticNoise) -
 def solved(
     kernel: Kernel, constant: float, new_noise: float | HeteroscedasticNoise, known: Factored, rewards: Tensor
 ) -> ExactPosterior:
-    """Return the posterior given rewards (n,), of which `known` holds the points and the factorized covariance."""
+    """Return the posterior given rewards (n,), of which `known` holds the points and the factorized covariance.
+
+    `constant` is the prior mean, and `new_noise` the variance of the noise of further rewards.
+    """
     weights = torch.cholesky_solve((rewards - constant)[:, None], known.factor)[:, 0]
     return ExactPosterior(kernel, constant, new_noise, *kernel.scaled(known.points), known.factor, weights)

@@ -71,7 +71,10 @@ class ExactLines:
         return (new + old - noise) / ahead.sd[:, None]
 
     def _at_observed(self, pull: Tensor) -> Tensor:
-        """Return, for each candidate, Σ pull · k⁰(x*, observed point) over the actions x* of its lines: (k, n)."""
+        """Return Σ pull · k⁰(x*, observed point) over the actions x* in all states: (k, n), for k candidates.
+
+        k⁰ is the kernel, and `pull` (k, m, q) are the weights of q actions x* in each of m states.
+        """
         rows = self.rows
         if compiled.AVAILABLE and pull.device.type == "cpu" and self.correlation.is_contiguous():
             sums = compiled_correlation.weighted_sums(pull, self.correlation, rows.scale)
@@ -81,10 +84,10 @@ class ExactLines:
 
 
 def lines_at(posterior: Conditioned, candidates: Tensor, states: Tensor, actions: Tensor) -> ExactLines:
-    """Return the posterior means of actions (k, m, q, d_x) in states (k, m, d_s) after one more reward.
+    """Return the posterior means of q actions in each of m states, after one more reward at each of k candidates.
 
-    Row i of states and actions is for a reward at candidate i of `candidates` (k, d). If this reward is z standard
-    deviations above its prediction, a posterior mean is a line mean + slope z.
+    The `candidates` are (k, d), their `states` (k, m, d_s), and the `actions` in these (k, m, q, d_x). A posterior mean
+    is a line mean + slope z, if the new reward is z standard deviations above its prediction.
     """
     ahead, rows = posterior.look_ahead(candidates), state_rows(posterior, states)
     features, shape = posterior.kernel.actions.scaled(actions), states.shape[:2]
@@ -122,7 +125,10 @@ class ExactGains:
         return other
 
     def at(self, states: Tensor) -> "StatesAhead":
-        """Return a function that computes the knowledge gradients of candidates in r sets of m states (r, m, d_s)."""
+        """Return a function that computes knowledge gradients of candidates in r sets of m states (r, m, d_s).
+
+        It takes candidates (k, d) and indices (k,): candidate i is evaluated in the set `indices[i]`.
+        """
         return StatesAhead(self, states)
 
     def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
@@ -158,10 +164,10 @@ class SelectedSets:
 
 
 class StatesAhead:
-    """Computes knowledge gradients of candidates in r fixed sets of m states.
+    """Computes knowledge gradients of candidates in fixed states: r sets of m states, one set for each candidate.
 
     A knowledge gradient needs the actions with the highest posterior means after the new reward. These maximizers are
-    kept, because they are good starts of the searches for later candidates.
+    kept for each set, because they are good starts of the searches for later candidates.
     """
 
     def __init__(self, gains: ExactGains, states: Tensor) -> None:
@@ -171,7 +177,7 @@ class StatesAhead:
         self._selected: SelectedSets | None = None  # a local search asks for the same sets many times
 
     def __call__(self, candidates: Tensor, rows: Tensor) -> LineGains:
-        """Return the knowledge gradients (k, m) of candidates (k, d); candidate i uses the set of states `rows[i]`."""
+        """Return knowledge gradients (k, m) of candidates (k, d); candidate i uses the m states of set `rows[i]`."""
         posterior, rule = self._gains.posterior.of_rows(rows), self._gains.rule
         sets, ahead = self._select(rows), posterior.look_ahead(candidates)
         functions = look_ahead_functions(posterior, ahead, sets.rows, sets.limits)
@@ -205,9 +211,10 @@ class StatesAhead:
         return self._selected
 
     def _maxima(self, functions: ActionFunctions, nodes: Tensor, sets: SelectedSets) -> Maxima:
-        """Return the maxima over actions of the k·m posterior means after a new reward, at q nodes z each.
+        """Return the maxima over actions of posterior means after a new reward, at each of q nodes z.
 
-        A node is a value of z: the new reward is z standard deviations above its prediction.
+        A node is a value of z: the new reward is z standard deviations above its prediction. There are k·m means, for m
+        states of each of k candidates.
         """
         if sets.last is not None:
             starts, steps = sets.last, WARM_STEPS
@@ -221,8 +228,9 @@ class StatesAhead:
     def _cold_starts(self, functions: ActionFunctions, nodes: Tensor, states: Tensor) -> Tensor:
         """Return starts (k·m, q, width) of Newton's method in states without earlier maximizers, at q nodes z.
 
-        A node z stands for a new reward z standard deviations above its prediction. The start at z = 0 is the best
-        action of the state, and at other nodes the result of `_best_start`.
+        The k·m functions are posterior means after a new reward, for m states of each of k candidates, and this reward
+        is z standard deviations above its prediction. The start at z = 0 is the best action of the state, and at other
+        nodes the result of `_best_start`.
         """
         best = self._gains.policy(states)
         moving = nodes.nonzero().squeeze(-1)
@@ -234,9 +242,10 @@ class StatesAhead:
     def _possible_starts(self, functions: ActionFunctions, nodes: Tensor, states: Tensor, basins: Tensor) -> Tensor:
         """Return two starts (k·m, q, 2, width) for the maximization of each of k·m functions at each of q nodes z.
 
-        `basins` are the local maximizers of the posterior mean in each state. The first start is the pool's best action
-        or the best basin, whichever is higher; often both are close to the same maximum. The second is the pool's next
-        dissimilar action, or the candidate's own action, whichever is higher.
+        The functions are posterior means after a new reward, in m states of each of k candidates. `basins` are the
+        local maximizers of the posterior mean in each state before that reward. The first start is the pool's best
+        action or the best basin, whichever is higher; often both are close to the same maximum. The second is the
+        pool's next dissimilar action, or the candidate's own action, whichever is higher.
         """
         pool, moved = self._gains.pool, nodes[:, None]
         mean, slope = functions.pooled(pool.correlation, pool.features)
@@ -255,7 +264,8 @@ class StatesAhead:
     def _best_start(self, functions: ActionFunctions, nodes: Tensor, starts: Tensor) -> Tensor:
         """Take a few steps from every start, and return the highest end point for each function and node.
 
-        `starts` are (k·m, q, starts, width), and the result is (k·m, q, width).
+        There are k·m functions (m states of each of k candidates) and q nodes. `starts` are (k·m, q, starts, width),
+        and the result is (k·m, q, width).
         """
         _, q, n_starts, _ = starts.shape
         z = nodes.repeat_interleave(n_starts)

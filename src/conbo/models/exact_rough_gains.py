@@ -69,9 +69,10 @@ class RoughGains:
     def _curvature(self) -> tuple[Tensor, Tensor, Tensor]:
         """What is needed to compute how much is gained because the best action of each state moves after a reward.
 
-        The results are the best actions (m, f) as scaled inputs, the gradients (m, f, n) of their covariances with the
-        observed rewards, and the inverse Cholesky factor (m, f, f) of the negated Hessian of the posterior mean at the
-        best actions. The last is zero for inputs that cannot move, and if the Hessian is not negative definite.
+        The results are the best actions (m, f) of m states as f scaled inputs, the gradients (m, f, n) of their
+        covariances with the n observed rewards, and the inverse Cholesky factor (m, f, f) of the negated Hessian of the
+        posterior mean at the best actions. The last is zero for inputs that cannot move, and if the Hessian is not
+        negative definite.
         """
         factor = self._posterior.kernel.actions
         features = factor.scaled(self.best.actions)  # (m, features)
@@ -120,10 +121,11 @@ class RoughGains:
         return self._rough(lines, slopes) + curvature_gain
 
     def _reactions(self, ahead: LookAhead, new_scale: Tensor, new_offset: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return the look-ahead slopes (r, m, k + 1) at the basins (local maxima), and the gain from curvature (r, m).
+        """Return look-ahead slopes (r, m, k + 1) at the k basins (local maxima), and the gain from curvature (r, m).
 
-        The last slope is left to the caller. The gain is ½ V''(0), capped at what the steepest possible line could
-        gain.
+        There are r candidates for a new reward and m states. If the reward is z standard deviations above its
+        prediction, a mean rises by slope · z. The last slope is left to the caller. The gain is that of moving the best
+        action after the reward, to second order, capped at what the steepest possible line could gain.
         """
         factor, (m, k, f) = self._posterior.kernel.actions, self._basins.shape
         actions, sd, variance = ahead.actions, ahead.sd[:, None], ahead.sd.square()[:, None]
@@ -155,7 +157,8 @@ class RoughGains:
 def stiffness_across_limits(limits: FeatureLimits, features: Tensor, curvature: Tensor) -> Tensor:
     """Return what to add to `curvature` (m, f, f) so that best actions (m, f) do not move across active constraints.
 
-    `curvature` is the negated Hessian of the posterior mean at the best actions.
+    `features` are the best actions of m states as f scaled inputs, and `curvature` is the negated Hessian of the
+    posterior mean at the best actions.
     """
     normals, gaps = (part[:, 0] for part in limits.tangents(features[:, None]))  # (m, J, f), (m, J)
     normals = normals / normals.norm(dim=-1, keepdim=True).clamp_min(1e-300) * (gaps < ACTIVE_SLACK)[..., None]

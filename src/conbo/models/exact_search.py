@@ -85,9 +85,9 @@ class BestActionsOnce:
 def polish_integers(
     space: Space, mean_at: Callable[[Tensor], Tensor], actions: Tensor, states: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Round the integers among actions (m, k, d_x), then move each up or down by one if that raises the mean.
+    """Round integers in k actions of each of m states, then move each up or down by one if that raises the mean.
 
-    `mean_at` returns the posterior means (m, k) of actions (m, k, d_x). If `states` (m, d_s) are given, actions stay
+    `mean_at` returns the posterior means (m, k) of `actions` (m, k, d_x). If `states` (m, d_s) are given, actions stay
     feasible in them. Returns the actions and their means.
     """
     rows = None if states is None else states[:, None]

@@ -46,12 +46,12 @@ class Factor:
 
     @cached_property
     def feature_scales(self) -> Tensor:
-        """What each input is multiplied by (width,): the profile's `unit` divided by the input's lengthscale."""
+        """What each of `width` inputs is multiplied by (width,): the profile's `unit` divided by its lengthscale."""
         return self.profile.unit / self.lengthscales[list(self.columns.owner)]
 
     @cached_property
     def box(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Lower and upper bounds of the scaled inputs, and which of them are numeric and may move: (width,) each."""
+        """Lower and upper bounds of the `width` scaled inputs, and which are numeric and may move: (width,) each."""
         upper = self.feature_scales
         free = torch.zeros(len(upper), dtype=torch.bool, device=upper.device)
         free[list(self.columns.numeric_features)] = True

@@ -22,7 +22,7 @@ Rows = Callable[[int, int], Tensor]
 
 @dataclass(frozen=True)
 class Factored:
-    """The Cholesky factor of k(points, points) + diag(variances), with the data that it was made from."""
+    """The Cholesky factor of the covariance of n rewards, kernel(points, points) + diag(variances), and its data."""
 
     points: Tensor  # (n, d)
     variances: Tensor  # (n,), of the noise
@@ -70,7 +70,10 @@ def factored(kernel: Kernel, points: Tensor, variances: Tensor, earlier: Factore
 
 
 def _grown(rows: Rows, ends: list[int], known: Tensor, jitter: float) -> Tensor | None:
-    """Extend the Cholesky factor `known` by blocks of rows that end at `ends`; None if the matrix is indefinite."""
+    """Extend the Cholesky factor `known` by blocks of rows that end at `ends`; None if the matrix is indefinite.
+
+    `rows` returns rows of the matrix, to the diagonal of which `jitter` is added.
+    """
     first = len(known)
     n = ends[-1] if ends else first
     if first == 0 and ends == [n]:

@@ -62,7 +62,11 @@ class FeatureShapes:
 
     @cached_property
     def compiled(self) -> tuple[Array, Array, Array]:
-        """The arrays that the compiled loops take: `coefficients`, `edges`, and shapes (6, numeric actions)."""
+        """The arrays that the compiled loops take: `coefficients`, `edges`, and shapes (6, numeric actions).
+
+        The shapes convert scaled inputs to the user's units: the three `scales` of each action, the factor of its
+        scaled input, and the inverses of both exponents of its input warping.
+        """
         numeric, factor = list(self.factor.columns.numeric), self.factor
         scale = factor.feature_scales[list(factor.columns.numeric_features)]
         exponents = [scale.new_ones(len(numeric))] * 2
@@ -117,7 +121,7 @@ class FeatureLimits:
     def tangents(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the constraints, linearized at actions x (r, q, width): normal · step ≤ gap for a step from x.
 
-        Normals are (r, q, J, width), and gaps (r, q, J).
+        For q actions in each of r states and J constraints, normals are (r, q, J, width), and gaps (r, q, J).
         """
         (values, slopes), coefficients = self._values(x), self.shapes.coefficients
         normals = x.new_zeros(*x.shape[:-1], len(coefficients), x.shape[-1])
@@ -126,7 +130,10 @@ class FeatureLimits:
         return normals, gaps.clamp_min(0)
 
     def _values(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the numeric actions at x (r, q, width) in the user's units, and their derivatives dvalue/dx."""
+        """Return f numeric columns of q actions x in each of r states, in the user's units, and derivatives dvalue/dx.
+
+        `x` is (r, q, width), and both results are (r, q, f).
+        """
         numeric, places = list(self.factor.columns.numeric), list(self.factor.columns.numeric_features)
         points = self.factor.unscaled(x)
         slopes = 1 / self.factor.feature_scales[places]
@@ -147,7 +154,7 @@ class FeatureLimits:
         return (slack >= torch.where(margins > 0, 0.0, -rounding)).all(-1)
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Move actions x (r, q, width) to nearby ones that satisfy the linear constraints.
+        """Move q actions x (r, q, width) in each of r states to nearby ones that satisfy the linear constraints.
 
         The second result (r, q) says which of them now do.
         """
@@ -165,7 +172,7 @@ class FeatureLimits:
         return moved, now
 
     def inside(self, x: Tensor) -> Tensor:
-        """Return actions x (r, q, width), with infeasible ones moved to nearby feasible ones if there are any."""
+        """Move infeasible actions among x (r, q, width), q in each of r states, to feasible ones nearby, if any."""
         feasible = torch.from_numpy(self.space.contains(self._points(x).numpy(force=True))).to(x.device)
         if bool(feasible.all()):
             return x
@@ -175,18 +182,18 @@ class FeatureLimits:
         return moved
 
     def snapped(self, x: Tensor) -> Tensor:
-        """Return the nearest feasible actions (r, q, width) to x in which integers have whole values."""
+        """Move q actions x in each of r states (r, q, width) to the nearest feasible ones, and round integers."""
         return self.factor.scaled(snap(self.space, self._points(x))[..., self.space.n_state_dims :])
 
     def cut(self, starts: Tensor, ends: Tensor) -> Tensor:
-        """Return the last feasible actions (r, q, width) on the lines from feasible actions `starts` to `ends`."""
+        """Return the last feasible actions on lines from feasible actions `starts` to `ends`: (r, q, width) each."""
         assert self.space.feasible_set is not None
         inside, towards = (self._points(x).flatten(0, 1).numpy(force=True) for x in (starts, ends))
         found = self.space.feasible_set.cut(inside, towards)[:, self.space.n_state_dims :]
         return self.factor.scaled(torch.from_numpy(found).to(ends)).reshape(ends.shape)
 
     def _points(self, x: Tensor) -> Tensor:
-        """Return the unit-cube points (r, q, d) with these states and actions x (r, q, width)."""
+        """Return the unit-cube points (r, q, d) with the r states and q actions x (r, q, width) in each."""
         states = self.states[:, None].expand(*x.shape[:-1], -1).to(x)
         return torch.cat([states, self.factor.unscaled(x)], -1)
 

@@ -83,7 +83,7 @@ class Fit:
 
         `noise` (n,) holds the variances of the rewards' noise if they are known; otherwise the fitted noise is used.
         `limits` are known bounds of the expected reward. `seeds` (n,) are the rewards' simulator seeds; a model with
-        effects of seeds uses them and ignores `limits`.
+        effects of seeds (constants or functions that each seed adds) uses them and ignores `limits`.
         """
         if self.effect is not None and seeds is not None:
             within = self.noise if noise is None else noise
@@ -148,8 +148,8 @@ def fit(
     selects a prior that favors small variances; without it, heteroscedastic noise is tried too. `warp` allows input
     warping, and `map_rewards` output warping. At most `members` models are returned, and none of negligible
     probability. If there are `earlier` fits to an initial part of these rewards, only their models are fitted again,
-    starting from their hyperparameters. If some families have effects of seeds, the last column of the points is the
-    seed.
+    starting from their hyperparameters. If some families have effects of simulator seeds, the last column of the points
+    is the seed.
 
     The result is a pure function of the arguments. The same data give the same models, whatever was fitted before.
     """
@@ -182,7 +182,7 @@ def all_modes(
     several: bool,
     sites: Sites | None = None,
 ) -> list[Mode]:
-    """Return the modes of all models without effects of seeds.
+    """Return the modes (maxima of the hyperparameters' density) of all models without effects of simulator seeds.
 
     Every family of kernels without main effects is fitted; if `map_rewards` and the noise is not known, also with
     output warping. The families with the most evidence are fitted with main effects too. Then variants of the best mode
@@ -211,9 +211,10 @@ def censored_modes(
     several: bool,
     floor: float,
 ) -> list[Mode]:
-    """Return the modes of all models for rewards that are clipped at a floor.
+    """Return the modes of the hyperparameters of all models, for rewards that are clipped at a floor.
 
-    The list is empty if the rewards above the floor have much noise, or are better explained by output warping.
+    Arguments are as in `all_modes`. The list is empty if the rewards above the floor have much noise, or are better
+    explained by output warping.
     """
     free = rewards > floor
     best = best_of(all_modes(structures, points[free], rewards[free], noise, False, True, False))

@@ -31,7 +31,8 @@ def averaged(
 ) -> Posterior:
     """Return the posterior averaged over fitted models and over draws of their hyperparameters.
 
-    The `fits` were made with the observations `fitted`. The result is conditioned on all `observations`.
+    The `fits` were made with the observations `fitted`, and with a prior that favors small noise if `small_noise`. The
+    result is conditioned on all `observations`.
     """
     members: list[Posterior] = []
     weights: list[float] = []
@@ -46,7 +47,8 @@ def averaged(
 def drawn_fits(fit: Fit, structures: Structures, fitted: Observations, pairs: int, small_noise: bool) -> list[Fit]:
     """Return 2 · pairs copies of a fit, with hyperparameters drawn from a normal distribution around the fitted ones.
 
-    Draws for which the covariance matrix of the rewards has no Cholesky factor are left out.
+    Draws come in pairs, fitted ± step, so that their mean is the fit. Draws for which the covariance matrix of the
+    rewards has no Cholesky factor are left out. `fitted` and `small_noise` are as in `averaged`.
     """
     rewards = fitted.rewards.cpu()
     values = rewards if fit.output is None else fit.output.values(rewards, None)[0]

@@ -57,7 +57,7 @@ class KernelFamily(Protocol):
         """Whether the prior of the variances has heavy tails."""
 
     def kernel(self, parameters: Tensor) -> Kernel:
-        """Return the kernel with these parameters (p,)."""
+        """Return the kernel with parameters (p,): logarithms of lengthscales and of variances, then loadings."""
 
     def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
         """Return covariances K (r, n, n) of points (n, d) for r sets of parameters (r, p), and their pullback.
@@ -111,7 +111,10 @@ class ExtendedFamily:
 
 @dataclass(frozen=True)
 class ProductFamily:
-    """The family of kernels σ² k_S(s, s') k_X(x, x'), with a lengthscale for every column of states and actions."""
+    """The family of kernels σ² k_S(s, s') k_X(x, x'), with a lengthscale for every column of states and actions.
+
+    k_S is a correlation of states s, and k_X one of actions x.
+    """
 
     states: Columns
     actions: Columns
@@ -149,7 +152,7 @@ class ProductFamily:
         return (ProductTerm(self.profile, states, actions, d),)
 
     def kernel(self, parameters: Tensor) -> ProductKernel:
-        """Return the kernel with these parameters (p,)."""
+        """Return the kernel with parameters (p,): logarithms of the lengthscales, then of the variance σ²."""
         d_s, values = len(self.states.categories), parameters.exp()
         return ProductKernel(
             Factor(self.states, values[:d_s], self.profile),
@@ -158,10 +161,10 @@ class ProductFamily:
         )
 
     def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
-        """Return covariances K = σ² φ_S φ_X (r, n, n) of points (n, d) for parameters (r, p), and their pullback.
+        """Return covariances K = σ² φ_S φ_X of points (n, d) for r sets of parameters (r, p), and their pullback.
 
-        φ_S and φ_X are the correlations of states and of actions. The pullback converts a gradient ∂/∂K to the gradient
-        ∂/∂parameters (a vector-Jacobian product).
+        K is (r, n, n), and φ_S and φ_X are the correlations of states and of actions. The pullback converts a gradient
+        ∂/∂K to the gradient ∂/∂parameters (a vector-Jacobian product).
         """
         d_s, d = len(self.states.categories), self.n_lengthscales
         s = Features(self.states, self.profile, points[:, :d_s], parameters[:, :d_s])
@@ -233,10 +236,10 @@ class Block:
         self.value, self.slope, _ = profile.tables(squared_distances(features.scaled, features.scaled))
 
     def pullback(self, table: Tensor) -> Tensor:
-        """Return gradients (r, d) with respect to log-lengthscales: Σ_ij table_ij (f_i - f_j)² for each column.
+        """Return gradients (r, d) with respect to log-lengthscales: Σ_ij table_ij (f_i - f_j)² for each of d columns.
 
-        f are the scaled inputs. `table` (r, n, n) is symmetric: the gradient of the objective with respect to φ,
-        times the slope ψ, elementwise (φ and ψ as in `Block`).
+        f_i are the scaled inputs of point i, for r sets of lengthscales. `table` (r, n, n) is symmetric: the gradient
+        of the objective with respect to φ, times the slope ψ, elementwise (φ and ψ as in `Block`).
         """
         f = self._features.scaled
         sums = 2 * ((table.sum(-1)[:, None] @ f.square())[:, 0] - (f * (table @ f)).sum(-2))
@@ -266,7 +269,7 @@ class Term:
     def pullback(self, gradient: Tensor) -> tuple[Tensor, Tensor]:
         """Convert a gradient (r, n, n) with respect to the covariance into gradients with respect to its parameters.
 
-        These are the log-lengthscales (r, d) and log σ² (r,).
+        These are, for each of r sets, the log-lengthscales of d columns (r, d) and log σ² (r,).
         """
         if self._compiled:
             _, in_features, in_variance = compiled_product_family.pullback(

@@ -73,7 +73,7 @@ class Kernel(ABC):
 
     @abstractmethod
     def scale_slope(self, a: Tensor, b: Tensor) -> Tensor:
-        """Compute ψ, which gives the gradient of A with respect to the numeric columns of `a`: -ψ (a-b).
+        """Compute ψ: the gradient of `scale` with respect to the numeric columns of `a` is -ψ (a-b).
 
         Parameters
         ----------
@@ -117,7 +117,7 @@ class Kernel(ABC):
         return None
 
     def offset_slope(self, a: Tensor, b: Tensor) -> Tensor | None:
-        """Compute ψ, which gives the gradient of B with respect to the numeric columns of `a`: -ψ (a-b).
+        """Compute ψ: the gradient of `offset` with respect to the numeric columns of `a` is -ψ (a-b).
 
         Parameters
         ----------
@@ -132,21 +132,22 @@ class Kernel(ABC):
         return None
 
     def scaled(self, points: Tensor) -> Features:
-        """Turn unit-cube points (..., d) into scaled inputs: one tensor for the states and one for the actions."""
+        """Turn points (..., d) into scaled inputs, divided by lengthscales: one tensor for states, one for actions."""
         d_s = len(self.states.columns.categories)
         return self.states.scaled(points[..., :d_s]), self.actions.scaled(points[..., d_s:])
 
     def covariance(self, a: Features, b: Features) -> Tensor:
-        """Return the covariances k (..., p, q) between p points a and q points b, given as scaled inputs."""
+        """Return the covariances (..., p, q) between p points a and q points b, given as scaled inputs."""
         covariance = self.scale(a[0], b[0]) * self.actions.correlation(a[1], b[1])
         offset = self.offset(a[0], b[0])
         return covariance if offset is None else covariance + offset
 
     def weighted_gradient(self, here: Features, there: Features, weights: Tensor) -> Features:
-        """Return the gradients of Σ_j weights[..., i, j] k(here_i, there_j) with respect to each point here_i.
+        """Return the gradients of Σ_j weights[..., i, j] k(here_i, there_j) with respect to each of p points here_i.
 
-        Points are given as scaled inputs, and so are the gradients (..., p, ·): one tensor for the states and one for
-        the actions. `here` is (p, ·), and `there` is (m, ·), or (p, m, ·) if each here_i has its own.
+        k is the kernel. Points are given as scaled inputs, and so are the gradients (..., p, ·): one tensor for the
+        states and one for the actions. `here` is (p, ·), and `there` is (m, ·), or (p, m, ·) if each here_i has m
+        points of its own. `weights` are (..., p, m).
         """
         own_partners = there[0].dim() == 3
         states, actions = (t[:, None] for t in here) if own_partners else here
@@ -165,7 +166,7 @@ class Kernel(ABC):
         return pulled(weights * state_slope, here[0], there[0]), in_actions
 
     def gradient(self, here: Features, there: Features, weights: Tensor) -> Tensor:
-        """Return the gradients that `weighted_gradient` defines, but with respect to unit-cube points: (..., p, d)."""
+        """Return the gradients that `weighted_gradient` defines, but with respect to p points (..., p, d)."""
         in_states, in_actions = self.weighted_gradient(here, there, weights)
         return self.in_unit_cube((in_states, in_actions), here)
 
@@ -203,8 +204,9 @@ class Kernel(ABC):
     def page_columns(self) -> tuple[int, ...] | None:
         """Return the categorical state columns for which the report's web page needs tables of A and B.
 
-        The page computes the effect of the other state columns from scaled distances. None if the page cannot compute
-        this kernel; it then shows a table of the policy. Main effects are left out: see `page_main_effects`.
+        A and B are the functions of two states in the kernel A κ + B, where κ is the correlation of actions. The page
+        computes the effect of the other state columns from scaled distances. None if the page cannot compute this
+        kernel; it then shows a table of the policy. Main effects are left out: see `page_main_effects`.
         """
         return None
 
@@ -226,10 +228,11 @@ class Kernel(ABC):
 
 
 def pulled(table: Tensor, here: Tensor, there: Tensor) -> Tensor:
-    """Return the sums -Σ_m table[..., p, m] (here_p - there_m), of shape (..., p, width).
+    """Return the sums -Σ_j table[..., i, j] (here_i - there_j) for p points here_i: (..., p, width).
 
-    If the table holds weights times the slopes ψ of a correlation φ, these are the gradients of the weighted sums of φ
-    with respect to `here`, because the gradient of φ(a, b) with respect to a is -ψ (a-b).
+    `here` is (p, width), and `there` is (m, width), or (p, m, width) if each here_i has m points of its own. If the
+    table holds weights times the slopes ψ of a correlation φ, these are the gradients of the weighted sums of φ with
+    respect to `here`, because the gradient of φ(a, b) with respect to a is -ψ (a-b).
     """
     towards = (table @ there) if there.dim() == 2 else torch.einsum("...pm,pmf->...pf", table, there)
     return towards - table.sum(-1, keepdim=True) * here
@@ -237,18 +240,24 @@ def pulled(table: Tensor, here: Tensor, there: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class ProductKernel(Kernel):
-    """The kernel σ² k_S(s, s') k_X(x, x'), a product of one correlation of states and one of actions."""
+    """The kernel σ² k_S(s, s') k_X(x, x'), a product of a variance, a correlation of states and one of actions."""
 
     states: Factor
     actions: Factor
     outputscale: float = 1.0  # σ²
 
     def scale(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return A = σ² k_S (..., p, q), the factor of κ in A κ + B, between states given as scaled inputs."""
+        """Return A = σ² k_S (..., p, q), the factor of the correlation κ of actions in the kernel A κ + B.
+
+        σ² is the variance, and k_S the correlation of p states a and q states b, given as scaled inputs.
+        """
         return self.outputscale * self.states.correlation(a, b)
 
     def scale_slope(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return ψ (..., p, q), which gives the gradient of A with respect to the scaled inputs `a`: -ψ (a-b)."""
+        """Return ψ (..., p, q): the gradient of `scale` with respect to `a` is -ψ (a-b).
+
+        `a` and `b` are p and q states as scaled inputs.
+        """
         return self.outputscale * self.states.tables(a, b)[1]
 
     def variance(self, states: Tensor) -> Tensor:
@@ -264,7 +273,7 @@ class ProductKernel(Kernel):
         return super().weighted_gradient(here, there, weights)
 
     def draw_prior(self, n: int, features: int, generator: torch.Generator) -> PriorDraws:
-        """Draw n functions from the prior of mean zero, by random Fourier features.
+        """Draw n functions from the prior of mean zero, by the given number of random Fourier features.
 
         If a profile has no spectrum, the Nyström method of `Kernel.draw_prior` is used instead.
         """

@@ -67,7 +67,7 @@ Expected: TypeAlias = Literal["small", "moderate", "varying"]  # name of the noi
 
 @dataclass(frozen=True)
 class Peak:
-    """Laplace's approximation at a mode θ of the parameters, where H are the negated second derivatives.
+    """Laplace's approximation at a mode θ of the parameters; H are the log-density's negated second derivatives.
 
     Most priors are densities of exp(parameter), but the integral is over the parameters themselves. It therefore has
     the additional factor exp(aᵀθ), the Jacobian, where a is 1 for such parameters and 0 for others. Along the noise
@@ -83,9 +83,9 @@ class LogPosterior:
     """The log posterior density of the hyperparameters of one family of kernels, with gradients.
 
     It is the log marginal likelihood plus the log prior. Hyperparameters are called parameters, and methods take r sets
-    of them at once, unless they say (p,). `noise` holds the variances (n,) of the rewards' noise if they are known, and
-    otherwise the name of the noise's prior. If rewards are clipped at a floor, the pseudo-observations `sites` replace
-    them.
+    of p parameters at once, (r, p), unless they say (p,). `noise` holds the variances (n,) of the rewards' noise if
+    they are known, and otherwise the name of the noise's prior. If rewards are clipped at a floor, the
+    pseudo-observations `sites` replace them.
     """
 
     def __init__(
@@ -200,18 +200,22 @@ class LogPosterior:
         return torch.where(failed[:, None] | value.isnan(), -inf, value)
 
     def kernel(self, parameters: Tensor) -> Kernel:
-        """Return the kernel with parameters (p,)."""
+        """Return the kernel with parameters (p,); those of the noise are ignored."""
         return self.family.kernel(parameters[: self._n_kernel])
 
     def noise_of(self, parameters: Tensor) -> float | Tensor | HeteroscedasticNoise:
-        """Return the noise with parameters (p,): a variance, known variances (n,), or a function of the point."""
+        """Return the noise of the model with parameters (p,).
+
+        It is one variance, a function of the point if the noise is heteroscedastic, or variances (n,) if these are
+        known.
+        """
         if not isinstance(self.noise, str):
             return self.noise
         *_, level, slopes = parameters.split(self._counts)
         return HeteroscedasticNoise(self.columns, float(level), slopes) if self.varies else float(level.exp())
 
     def curvature(self, parameters: Tensor) -> Tensor:
-        """Estimate the negated second derivative (r, p) of the log-density with respect to each parameter.
+        """Estimate the log-density's negated second derivative with respect to each parameter: (r, p) for r sets.
 
         The estimate for the log-likelihood is the Fisher information: the variance of the gradient over rewards that
         are drawn from the model with the same parameters. The prior adds its inverse variance.
@@ -350,8 +354,8 @@ class LogPosterior:
     def _noise(self, parameters: Array) -> tuple[Array, Callable[[Array], list[Array]]]:
         """Return the noise variances of the rewards, (r, n), (r, 1) or (n,), and a function for their gradients.
 
-        The function converts a gradient (r, n) with respect to the variances into gradients with respect to the noise's
-        parameters.
+        They follow from r sets of parameters (r, p). The function converts a gradient (r, n) with respect to the
+        variances into gradients with respect to the noise's parameters.
         """
         variances, pullback = self._own_noise(parameters)
         return variances if self.sites is None else variances + self.sites.variances.numpy(), pullback

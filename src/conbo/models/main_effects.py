@@ -49,31 +49,41 @@ class MainEffectsKernel(Kernel):
         return self.interaction.actions
 
     def scale(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return A + σ_X² (..., p, q), the factor of the correlation κ of actions, for states as scaled inputs."""
+        """Return A + σ_X² (..., p, q), the factor of the correlation of actions in the kernel.
+
+        A is that of the interaction, and σ_X² the variance of the action's main effect. `a` and `b` are p and q states
+        as scaled inputs.
+        """
         return self.interaction.scale(a, b) + self.action_variance
 
     def scale_slope(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return ψ (..., p, q), which gives the gradient of `scale`: -ψ (a-b) with respect to numeric columns of `a`.
+        """Return ψ (..., p, q): the gradient of `scale` with respect to the numeric columns of `a` is -ψ (a-b).
 
-        The interaction has the same ψ, because the added variance is constant.
+        `a` and `b` are p and q states as scaled inputs. The interaction has the same ψ, because the added variance is
+        constant.
         """
         return self.interaction.scale_slope(a, b)
 
     def offset(self, a: Tensor, b: Tensor) -> Tensor | None:
-        """Return B + σ_S² k_S' (..., p, q), the term that does not depend on actions, for states as scaled inputs."""
+        """Return B + σ_S² k_S' (..., p, q), the term of the kernel that does not depend on actions.
+
+        B is that of the interaction, and σ_S² k_S' the covariance of the state's main effect. `a` and `b` are p and q
+        states as scaled inputs.
+        """
         main = self.state_variance * self.state_effect.correlation(self._of_effect(a), self._of_effect(b))
         own = self.interaction.offset(a, b)
         return main if own is None else main + own
 
     def offset_slope(self, a: Tensor, b: Tensor) -> Tensor | None:
-        """Return ψ (..., p, q), which gives the gradient of B: -ψ (a-b) with respect to numeric columns of `a`.
+        """Return ψ (..., p, q) of the interaction's `offset`: its gradient is -ψ (a-b) in the numeric columns of `a`.
 
-        The state's main effect is left out, because it has other lengthscales; `weighted_gradient` adds its gradient.
+        `a` and `b` are p and q states as scaled inputs. The state's main effect is left out, because it has other
+        lengthscales; `weighted_gradient` adds its gradient.
         """
         return self.interaction.offset_slope(a, b)
 
     def variance(self, states: Tensor) -> Tensor:
-        """Return the prior variances of points: the sum of the interaction's variance, σ_X² and σ_S²."""
+        """Return the prior variances of points: the interaction's, plus the variances of both main effects."""
         return self.interaction.variance(states) + (self.action_variance + self.state_variance)
 
     def weighted_gradient(self, here: Features, there: Features, weights: Tensor) -> Features:
@@ -139,17 +149,25 @@ class MainEffectsKernel(Kernel):
         return self.state_effect.feature_scales / self.states.feature_scales[self._features]
 
     def _of_effect(self, states: Tensor) -> Tensor:
-        """Rescale states (..., width) from the interaction's lengthscales to those of the state's main effect."""
+        """Rescale states (..., width), given as scaled inputs, to the lengthscales of the state's main effect."""
         return states[..., self._features] * self._ratio
 
 
 def effect_features(states: Columns) -> tuple[int, ...]:
-    """Return the indices of the features that the state's main effect uses: all, or numeric ones if `states.coded`."""
+    """Return the indices of the state's features (kernel inputs) that the state's main effect uses.
+
+    These are all, or only numeric ones if `states.coded`: categories are then single features, the indices of their
+    choices, and only the interaction uses them.
+    """
     return states.numeric_features if states.coded else tuple(range(states.width))
 
 
 def effect_columns(states: Columns) -> tuple[int, ...]:
-    """Return the indices of the columns that the state's main effect uses: all, or numeric ones if `states.coded`."""
+    """Return the indices of the state columns that the state's main effect uses.
+
+    These are all, or only numeric ones if `states.coded`: categories are then given as indices of their choices, and
+    only the interaction uses them.
+    """
     return states.numeric if states.coded else tuple(range(len(states.categories)))
 
 
@@ -192,7 +210,7 @@ class MainEffectsFamily(ExtendedFamily):
         )
 
     def kernel(self, parameters: Tensor) -> MainEffectsKernel:
-        """Return the kernel with these parameters (p,)."""
+        """Return the kernel with parameters (p,): log-lengthscales, log-variances, then the interaction's loadings."""
         own, effect, variances = self._split(parameters)
         columns = tuple(self.states.categories[column] for column in effect_columns(self.states))
         factor = Factor(Columns(columns), effect.exp(), self.profile)
@@ -200,7 +218,7 @@ class MainEffectsFamily(ExtendedFamily):
         return MainEffectsKernel(self.family.kernel(own), factor, of_action, of_state)
 
     def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
-        """Return covariances (r, n, n) of points (n, d) for parameters (r, p), with main effects, and their pullback.
+        """Return covariances (r, n, n) of points (n, d) for r sets of parameters (r, p), and their pullback.
 
         The pullback is a vector-Jacobian product: it converts a gradient with respect to the covariances into one with
         respect to the parameters.
@@ -225,7 +243,7 @@ class MainEffectsFamily(ExtendedFamily):
         return interaction + of_action.matrix + of_state.matrix, with_main_effects
 
     def from_interaction(self, parameters: Tensor) -> Tensor:
-        """Return the start (p,) of a local search, given the mode of the family without main effects.
+        """Return parameters (p,) to start a local search from, given the mode of the family without main effects.
 
         Interaction and both main effects share the variance equally, and the state's main effect starts with the
         interaction's lengthscales.
@@ -248,6 +266,6 @@ class MainEffectsFamily(ExtendedFamily):
         return torch.cat([lengthscales, own, rest], -1), effect, main
 
     def _joined(self, own: Tensor, effect: Tensor, main: Tensor) -> Tensor:
-        """Return the parameters (r, p) that `_split` would split into these three parts."""
+        """Return r sets of parameters (r, p) that `_split` would split into these three parts."""
         n_l, n_v = self.family.n_lengthscales, self.family.n_variances
         return torch.cat([own[:, :n_l], effect, own[:, n_l : n_l + n_v], main, own[:, n_l + n_v :]], -1)

@@ -76,9 +76,9 @@ def joint_search(
 ) -> list[Mode]:
     """Return the distinct modes of hyperparameters and output map that local searches reach, the best first.
 
-    A row of `starts` (r, p + 2) holds p hyperparameters and the map's parameters log t and λ. `curvature` (r, p, p)
-    holds estimates of the negated second derivatives with respect to the hyperparameters at the starts; None if there
-    are none.
+    A row of `starts` (r, p + 2) holds p hyperparameters and the map's parameters log t and λ (see `LearnedMaps`).
+    `curvature` (r, p, p) holds estimates of the negated second derivatives with respect to the hyperparameters at the
+    starts; None if there are none.
     """
     lower, upper = torch.cat([target.bounds, maps.bounds]).T
     starts = starts.clamp(lower, upper)

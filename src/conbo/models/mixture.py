@@ -173,10 +173,10 @@ class Mixture:
         return MixtureSearch(self, space, actions, searches)
 
     def look_ahead_lines(self, candidates: Tensor, states: Tensor, actions: Tensor) -> "MixtureLines":
-        """Return the posterior means of actions (k, m, q, d_x) in states (k, m, d_s) after one more reward.
+        """Return the posterior means of q actions in each of m states, after one more reward at each of k candidates.
 
-        Row i of states and actions is for a reward at candidate i of `candidates` (k, d). If this reward is z standard
-        deviations above its prediction, a posterior mean is a line mean + slope z.
+        The `candidates` are (k, d), their `states` (k, m, d_s), and the `actions` in these (k, m, q, d_x). A posterior
+        mean is a line mean + slope z, if the new reward is z standard deviations above its prediction.
         """
         lines = [member.look_ahead_lines(candidates, states, actions) for member in self.members]
         return MixtureLines(self, lines, NewReward.of(self, candidates))
@@ -295,9 +295,9 @@ class MixtureGains:
         return lambda candidates: weighted(self.weights, [function(candidates) for function in functions])
 
     def at(self, states: Tensor) -> Callable[[Tensor, Tensor], "WeightedGains"]:
-        """Return a function that computes knowledge gradients of candidates (k, d) in sets of states (r, m, d_s).
+        """Return a function that computes knowledge gradients of candidates in r sets of m states (r, m, d_s).
 
-        It also takes indices (k,): candidate i is evaluated in the set `indices[i]`.
+        It takes candidates (k, d) and indices (k,): candidate i is evaluated in the set `indices[i]`.
         """
         functions = [value.at(states) for value in self.values]
         return lambda candidates, rows: WeightedGains([f(candidates, rows) for f in functions], self.weights)
@@ -316,7 +316,7 @@ class WeightedGains:
         return weighted(self.weights, [gain.values for gain in self.gains])
 
     def gradient(self, weights: Tensor) -> Tensor:
-        """Return the gradient (k, d) of Σ_i weights[:, i] values[:, i] with respect to the candidates."""
+        """Return the gradients (k, d) of Σ_i weights[:, i] values[:, i] with respect to k candidates; i is a state."""
         return weighted(self.weights, [gain.gradient(weights) for gain in self.gains])
 
 

@@ -133,6 +133,7 @@ def modes_of_families(
 
     The search in the first family starts from Sobol points, and that in each later one from the best mode of the family
     before it. If `all_modes` is true, every family contributes all its distinct modes, otherwise only its best one.
+    `noise` and `sites` are as in `LogPosterior`.
     """
     modes: list[Mode] = []
     for family in families:
@@ -199,9 +200,9 @@ def with_warped_actions(plain: Mode) -> list[Mode]:
 
 
 def variant_modes(target: LogPosterior, start: Tensor, goal: float) -> list[Mode]:
-    """Return the mode reached from a start (p,), in a list that is empty if its log-density does not exceed the goal.
+    """Return the mode of `target` reached from `start` (p,), in a list; it is empty if the mode is not above the goal.
 
-    A search that cannot reach the goal is stopped early.
+    The goal is a log-density. A search that cannot reach it is stopped early.
     """
     found = local_search(target, start[None], replace(VARIANT_HALVING, goal=goal))
     return [mode for mode in found if mode.objective > goal]
@@ -210,7 +211,7 @@ def variant_modes(target: LogPosterior, start: Tensor, goal: float) -> list[Mode
 def local_search(
     target: LogPosterior, starts: Tensor, halving: SuccessiveHalving = HALVING, curvature: Tensor | None = None
 ) -> list[Mode]:
-    """Return the distinct modes that local searches reach from starts (r, p), the best first.
+    """Return the distinct modes of `target` that local searches reach from r starts (r, p), the best first.
 
     Modes that are lower than the best one by more than HOPELESS_GAP are left out. `curvature` (r, p, p) holds estimates
     of the negated second derivatives at the starts; None if there are none yet.
@@ -238,7 +239,7 @@ def distinct_modes(values: Tensor) -> list[int]:
 
 
 def promising_starts(target: LogPosterior, noisy: bool) -> Tensor:
-    """Return starts (r, p) of a local search: the Sobol starts with the highest log-density.
+    """Return starts (r, p) of r local searches: the Sobol starts at which the log-density `target` is highest.
 
     If there are many rewards, the starts are instead the best modes for a subset of the rewards. With `noisy`, a start
     with a large noise variance is added. A local search that starts from a small noise variance tends to end at short

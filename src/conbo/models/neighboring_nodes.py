@@ -48,9 +48,9 @@ def shared_between_nodes(maxima: Maxima, nodes: Tensor) -> Maxima:
 def neighbor_similarity(functions: ActionFunctions, actions: Tensor, nodes: Tensor) -> Tensor:
     """Return correlations (..., q-1) of the best actions at neighboring nodes z, reduced where the action jumps.
 
-    `actions` (..., q, width) are the actions with the highest posterior means after a reward at nodes z (q,). An
-    action that moves many times faster between two nodes than between the nodes beside them has jumped to another local
-    maximum.
+    `actions` (..., q, width) are scaled inputs of the actions with the highest posterior means after a reward that is z
+    standard deviations above its prediction, for each of q values z in `nodes`. An action that moves many times faster
+    between two nodes than between the nodes beside them has jumped to another local maximum.
     """
     profile = functions.factor.profile
     if compiled.handles(profile) and actions.device.type == "cpu":

@@ -133,7 +133,7 @@ class OneStudy:
     def state_correlation(self, a: Tensor, b: Tensor) -> Tensor:
         """Return correlations (p, q) of states: how similarly their rewards depend on the action.
 
-        `a` and `b` are states as `state_features` returns them.
+        `a` and `b` are p and q states as `state_features` returns them.
         """
         return self.whole.state_correlation(a, b)
 
@@ -162,10 +162,10 @@ class OneStudy:
         return _Search(self.whole.action_search(self.space, actions))
 
     def look_ahead_lines(self, candidates: Tensor, states: Tensor, actions: Tensor) -> "_Lines":
-        """Return the posterior means of actions (k, m, q, d_x) in states (k, m, d_s) after one more reward.
+        """Return the posterior means of q actions in each of m states, after one more reward at each of k candidates.
 
-        Row i of states and actions is for a reward at candidate i of `candidates` (k, d). If this reward is z standard
-        deviations above its prediction, a posterior mean is a line mean + slope z.
+        The `candidates` are (k, d), their `states` (k, m, d_s), and the `actions` in these (k, m, q, d_x). A posterior
+        mean is a line mean + slope z, if the new reward is z standard deviations above its prediction.
         """
         return _Lines(self.whole.look_ahead_lines(_of_this(candidates), _of_this(states), actions))
 

@@ -66,8 +66,8 @@ def heteroscedastic_noise(noise: HeteroscedasticNoise) -> dict[str, Any]:
 def state_tables(kernel: Kernel, space: Space) -> dict[str, Any] | None:
     """Return tables of A and B of a kernel A κ + B between all combinations of choices of state categories.
 
-    The categories are those in the kernel's `page_columns`; other state columns are equal in both states. None if there
-    are too many combinations, or if `page_columns` is None.
+    κ is the correlation of actions. The categories are those in the kernel's `page_columns`; other state columns are
+    equal in both states. None if there are too many combinations, or if `page_columns` is None.
     """
     columns = kernel.page_columns()
     counts = [] if columns is None else [space.state_categories[column] for column in columns]

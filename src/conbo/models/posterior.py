@@ -98,7 +98,7 @@ class StateGains(Protocol):
         """Values (k, m) of k candidates (points that may be evaluated next) in m states each."""
 
     def gradient(self, weights: Tensor) -> Tensor:
-        """Return the gradient (k, d) of Σ_i weights[:, i] values[:, i] with respect to the candidates."""
+        """Return the gradients (k, d) of Σ_i weights[:, i] values[:, i] with respect to k candidates; i is a state."""
 
 
 class StateValue(Protocol):
@@ -153,7 +153,7 @@ class LineGains:
     lines: "LookAheadLines"
 
     def gradient(self, weights: Tensor) -> Tensor:
-        """Return the gradient (k, d) of Σ_i weights[:, i] values[:, i] with respect to the candidates.
+        """Return the gradients (k, d) of Σ_i weights[:, i] values[:, i] with respect to k candidates; i is a state.
 
         Each line belongs to an action. These actions are held fixed, which is right by the envelope theorem.
         """
@@ -168,11 +168,14 @@ class LookAheadLines(Protocol):
 
     @property
     def mean(self) -> Tensor:
-        """Intercepts (k, m, q) of the lines mean + slope z: k candidates, m states, q actions."""
+        """Posterior means (k, m, q) before the new reward, for k candidates, m states of each and q actions in each."""
 
     @property
     def slope(self) -> Tensor:
-        """Slopes (k, m, q) of the lines mean + slope z: k candidates, m states, q actions."""
+        """How strongly posterior means react to the new reward, for k candidates, m states and q actions: (k, m, q).
+
+        If this reward is z standard deviations above its prediction, a mean rises by slope · z.
+        """
 
     def gradient(self, pull: Tensor) -> Tensor:
         """Return the gradient (k, d) of Σ pull · slope with respect to the k candidates.
@@ -273,7 +276,7 @@ class ComparesStates(Protocol):
     def state_correlation(self, a: Tensor, b: Tensor) -> Tensor:
         """Return correlations (p, q) of states: how similarly their rewards depend on the action.
 
-        `a` and `b` are states as `state_features` returns them.
+        `a` and `b` are p and q states as `state_features` returns them.
         """
 
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
@@ -303,10 +306,10 @@ class LooksAhead(Protocol):
         """Return a search for the best actions of given states, which starts from a pool of actions (p, d_x)."""
 
     def look_ahead_lines(self, candidates: Tensor, states: Tensor, actions: Tensor) -> LookAheadLines:
-        """Return the posterior means of actions (k, m, q, d_x) in states (k, m, d_s) after one more reward.
+        """Return the posterior means of q actions in each of m states, after one more reward at each of k candidates.
 
-        Row i of states and actions is for a reward at candidate i of `candidates` (k, d). If this reward is z standard
-        deviations above its prediction, a posterior mean is a line mean + slope z.
+        The `candidates` are (k, d), their `states` (k, m, d_s), and the `actions` in these (k, m, q, d_x). A posterior
+        mean is a line mean + slope z, if the new reward is z standard deviations above its prediction.
         """
 
     def look_ahead_slopes(self, candidates: Tensor, points: Tensor) -> Tensor:

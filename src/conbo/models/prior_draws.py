@@ -34,10 +34,10 @@ class Covariance(Protocol):
     """The methods of a kernel that `NystromFeatures` needs; points are scaled inputs (divided by lengthscales)."""
 
     def covariance(self, a: Features, b: Features) -> Tensor:
-        """Return the covariances k (..., p, q) between p points a and q points b."""
+        """Return the covariances (..., p, q) between p points a and q points b."""
 
     def weighted_gradient(self, here: Features, there: Features, weights: Tensor) -> Features:
-        """Return the gradients of Σ_j weights[..., i, j] k(here_i, there_j) with respect to the points here_i."""
+        """Return the gradients of Σ_j weights[..., i, j] covariance(here_i, there_j) with respect to points here_i."""
 
 
 class PriorDraws(Protocol):
@@ -52,7 +52,10 @@ class PriorDraws(Protocol):
 
 @dataclass(frozen=True)
 class FourierTerms:
-    """The j random Fourier features amplitude(s) · cos(ω_xᵀ x + phase(s)) of a kernel; s and x are scaled inputs."""
+    """The j random Fourier features amplitude(s) · cos(ω_xᵀ x + phase(s)) of a kernel.
+
+    The state s and the action x are scaled inputs, and ω_x are the `frequencies` of actions.
+    """
 
     amplitude: Callable[[Tensor], Tensor]  # scaled inputs of states (..., f) → (..., j)
     frequencies: Tensor  # (action features, j), ω_x

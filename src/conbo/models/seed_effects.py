@@ -55,13 +55,13 @@ class SeedEffect:
         return self.constant + (0.0 if self.function is None else self.function.outputscale)
 
     def scaled(self, points: Tensor) -> Features:
-        """Return points (n, d) as scaled inputs of the kernel `function`, of width zero if there is no function."""
+        """Return points (n, d) as scaled inputs of the kernel `function`; without it, tensors without columns."""
         if self.function is None:
             return points[..., :0], points[..., :0]
         return self.function.scaled(points)
 
     def covariance(self, a: Features, b: Features) -> Tensor:
-        """Return the covariances (p, q) of one seed's effects at points a and b, which are given as scaled inputs."""
+        """Return the covariances (p, q) of one seed's effects at p points a and q points b, given as scaled inputs."""
         if self.function is None:
             return a[0].new_full((len(a[0]), len(b[0])), self.constant)
         return self.constant + self.function.covariance(a, b)
@@ -126,7 +126,7 @@ class SeededPosterior(ExactPosterior):
         return tuple(seeds[counts.argsort(descending=True, stable=True)].tolist())
 
     def for_seeds(self, seeds: Tensor) -> Self:
-        """Return the posterior with a look-ahead for new rewards with these seeds: (1,) for all candidates, or (c,)."""
+        """Return the posterior for new rewards with these seeds: (1,) for all candidates, or (c,), one for each."""
         return replace(self, next_seeds=seeds.to(self.seeds))
 
     def of_rows(self, rows: Tensor) -> Self:
@@ -178,7 +178,11 @@ class SeededPosterior(ExactPosterior):
         return SeededLookAhead(here[0], here[1], weights, sd, self.noise_gradient(candidates), features)
 
     def reward_gradient(self, ahead: LookAhead, weights: Tensor) -> Tensor:
-        """Return the gradients (c, d) of Σ_i weights[:, i] cov(new reward, reward i) with respect to the candidates."""
+        """Return the gradients (c, d) of Σ_i weights[:, i] cov(new reward, reward i) with respect to the c candidates.
+
+        The new rewards are at the candidates that `ahead` describes. The sum, with `weights` (c, n), is over the n
+        observed rewards.
+        """
         gradient = super().reward_gradient(ahead, weights)
         if self.effect.function is None or not isinstance(ahead, SeededLookAhead):
             return gradient
@@ -239,8 +243,9 @@ def condition_with_seeds(
 ) -> SeededPosterior:
     """Condition a prior on rewards (n,) at points (n, d) that were simulated with seeds (n,).
 
-    `noise` is the noise variance among rewards of one seed, or one variance (n,) for each reward. `within` is the noise
-    variance for further rewards of a known seed; by default it is `noise`, or its mean.
+    `constant` is the prior mean, and `effect` the prior covariance of what seeds add to the rewards. `noise` is the
+    noise variance among rewards of one seed, or one variance (n,) for each reward. `within` is the noise variance for
+    further rewards of a known seed; by default it is `noise`, or its mean.
     """
     if within is None:
         within = float(noise.mean()) if isinstance(noise, Tensor) else noise

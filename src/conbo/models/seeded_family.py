@@ -36,12 +36,12 @@ class SeededFamily(ExtendedFamily):
 
     @property
     def n_lengthscales(self) -> int:
-        """Number of lengthscales: those of the family without seeds, then those of a seed's function."""
+        """Number of lengthscales: those of the family without seeds, then of the function that each seed adds."""
         return self.family.n_lengthscales + self._n_effect
 
     @property
     def n_variances(self) -> int:
-        """Number of variances: those of the family without seeds, then those of a seed's constant and function."""
+        """Number of variances: of the family without seeds, then of the constant and function that each seed adds."""
         return self.family.n_variances + self.constant + self.function
 
     def kernel(self, parameters: Tensor) -> Kernel:
@@ -58,8 +58,9 @@ class SeededFamily(ExtendedFamily):
     def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
         """Return covariances (r, n, n) of rewards at points (n, d + 1), effects of seeds included, and their pullback.
 
-        The last column of the points is the seed. The pullback is a vector-Jacobian product: it converts a gradient
-        with respect to the covariances into one with respect to the parameters (r, p).
+        They are for r sets of p parameters, (r, p). The last column of the points is the seed. The pullback is a
+        vector-Jacobian product: it converts a gradient with respect to the covariances into one with respect to the
+        parameters.
         """
         own, lengthscales, variances = self._split(parameters)
         plain, seeds = points[:, :-1], points[:, -1]
@@ -102,7 +103,7 @@ class SeededFamily(ExtendedFamily):
     def with_effect_of(self, other: "SeededFamily", theirs: Tensor, parameters: Tensor) -> Tensor:
         """Return parameters to start a fit from: a mode (p,) of the family without seeds, plus effects of seeds.
 
-        The effects start as in the mode `theirs` (q,) of another family, `other`.
+        The effects start as in `theirs` (q,), the mode of another family, `other`, with q parameters.
         """
         _, lengthscales, variances = other._split(theirs[None])
         return self._joined(parameters[None], lengthscales, variances)[0]
@@ -114,14 +115,14 @@ class SeededFamily(ExtendedFamily):
 
     @property
     def _n_effect(self) -> int:
-        """Number of lengthscales of a seed's function."""
+        """Number of lengthscales of the function of the point that each seed adds to rewards; 0 if there is none."""
         return len(self.states.categories) + len(self.actions.categories) if self.function else 0
 
     def _split(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Split parameters (..., p) into three parts: of the family without seeds, and two of the effects of seeds.
 
-        The latter are the log-lengthscales of a seed's function, and the log-variances of a seed's constant and
-        function, if the family has them.
+        The latter are the log-lengthscales of the function that each seed adds to the rewards, and the log-variances of
+        the added constant and function, as far as the family has them.
         """
         n_l, n_e, n_v, n_m = self.family.n_lengthscales, self._n_effect, self.family.n_variances, self._n_parts
         lengthscales, effect, own, mine, rest = parameters.split(
@@ -130,11 +131,11 @@ class SeededFamily(ExtendedFamily):
         return torch.cat([lengthscales, own, rest], -1), effect, mine
 
     def _joined(self, own: Tensor, effect: Tensor, mine: Tensor) -> Tensor:
-        """Return the parameters (r, p) that `_split` would split into these three parts."""
+        """Return r sets of parameters (r, p) that `_split` would split into these three parts."""
         n_l, n_v = self.family.n_lengthscales, self.family.n_variances
         return torch.cat([own[:, :n_l], effect, own[:, n_l : n_l + n_v], mine, own[:, n_l + n_v :]], -1)
 
     @property
     def _n_parts(self) -> int:
-        """Number of variances of a seed's effect: one for a constant, one for a function."""
+        """Number of variances of the effects of seeds: one if a seed adds a constant, and one if it adds a function."""
         return self.constant + self.function

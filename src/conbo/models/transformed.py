@@ -111,7 +111,7 @@ class TransformedPosterior:
     def state_correlation(self, a: Tensor, b: Tensor) -> Tensor:
         """Return correlations (p, q) of states: how similarly their rewards depend on the action.
 
-        `a` and `b` are states as `state_features` returns them.
+        `a` and `b` are p and q states as `state_features` returns them.
         """
         return self.process.state_correlation(a, b)
 
@@ -140,10 +140,10 @@ class TransformedPosterior:
         return TransformedSearch(self, self.process.action_search(space, actions))
 
     def look_ahead_lines(self, candidates: Tensor, states: Tensor, actions: Tensor) -> "TransformedLines":
-        """Return the posterior means of actions (k, m, q, d_x) in states (k, m, d_s) after one more reward.
+        """Return the posterior means of q actions in each of m states, after one more reward at each of k candidates.
 
-        Row i of states and actions is for a reward at candidate i of `candidates` (k, d). If this reward is z standard
-        deviations above its prediction, a posterior mean is a line mean + slope z.
+        The `candidates` are (k, d), their `states` (k, m, d_s), and the `actions` in these (k, m, q, d_x). A posterior
+        mean is a line mean + slope z, if the new reward is z standard deviations above its prediction.
         """
         k, m, q, _ = actions.shape
         points = torch.cat([states[:, :, None].expand(k, m, q, -1), actions], -1).flatten(0, 2)
@@ -255,9 +255,9 @@ class TransformedGains:
         return lambda candidates: self._worth(before, function(candidates))[0]
 
     def at(self, states: Tensor) -> "Callable[[Tensor, Tensor], WorthOfGains]":
-        """Return a function that computes knowledge gradients of candidates (k, d) in sets of states (r, m, d_s).
+        """Return a function that computes knowledge gradients of candidates in r sets of m states (r, m, d_s).
 
-        It also takes indices (k,): candidate i is evaluated in the set `indices[i]`.
+        It takes candidates (k, d) and indices (k,): candidate i is evaluated in the set `indices[i]`.
         """
         function = self.process.at(states)
 
@@ -270,7 +270,8 @@ class TransformedGains:
     def _worth(self, before: Tensor, gain: Tensor) -> tuple[Tensor, Tensor]:
         """Convert knowledge gradients `gain` of the process to units of the reward, elementwise.
 
-        `before` holds the highest means of the process in the states. The second result is the derivative of the first.
+        `before` holds the highest means of the process in the states. The second result is the derivative of the first
+        with respect to `gain`.
         """
         noise = gain.new_full((), self.posterior.process.usual_noise)
         return self.posterior.output.gain(before.expand_as(gain), gain, noise.expand_as(gain))
@@ -285,7 +286,7 @@ class WorthOfGains:
     process: LineGains  # the gains of the process
 
     def gradient(self, weights: Tensor) -> Tensor:
-        """Return the gradient (k, d) of Σ_i weights[:, i] values[:, i] with respect to the candidates.
+        """Return the gradients (k, d) of Σ_i weights[:, i] values[:, i] with respect to k candidates; i is a state.
 
         The highest means before the new reward are held fixed, because they do not depend on the candidate.
         """
@@ -306,7 +307,10 @@ class TransformedLines:
 
     @property
     def slope(self) -> Tensor:
-        """Slopes (k, m, q) of the lines mean + slope z: k candidates, m states, q actions."""
+        """How strongly posterior means react to the new reward, for k candidates, m states and q actions: (k, m, q).
+
+        If this reward is z standard deviations above its prediction, a mean rises by slope · z.
+        """
         return self.slopes * self.lines.slope
 
     def gradient(self, pull: Tensor) -> Tensor:

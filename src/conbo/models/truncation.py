@@ -133,7 +133,10 @@ def hidden_variance(mean: Tensor, variance: Tensor, floor: float) -> tuple[Tenso
 
 
 def ratios(b: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the inverse Mills ratio h = φ(b)/Φ(b), and h + b, computed without cancellation."""
+    """Return the inverse Mills ratio h = φ(b)/Φ(b), and h + b, computed without cancellation.
+
+    φ and Φ are the density and the distribution function of the standard normal distribution.
+    """
     near = b.clamp_min(-FAR)
     ratio = sqrt(2 / pi) / torch.special.erfcx(-near / sqrt(2))
     below = -1 / b.clamp_max(-FAR)

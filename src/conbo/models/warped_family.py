@@ -46,11 +46,11 @@ class WarpedFamily(ExtendedFamily):
         return self.n_lengthscales + self.n_variances + len(self.family.typical_loadings)
 
     def kernel(self, parameters: Tensor) -> Kernel:
-        """Return the kernel with these parameters (p,)."""
+        """Return the kernel with parameters (p,): those of the family without warping, then log a and log b."""
         return self.family.kernel(parameters[: self.n_own]).warped(self._warp(parameters))
 
     def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
-        """Return covariances (r, n, n) of points (n, d) for parameters (r, p), and their pullback.
+        """Return covariances (r, n, n) of points (n, d) for r sets of parameters (r, p), and their pullback.
 
         They are computed for one set of parameters at a time, because each set warps the points differently. The
         pullback is a vector-Jacobian product: it converts a gradient with respect to the covariances into one with
