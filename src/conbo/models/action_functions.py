@@ -97,7 +97,7 @@ class ActionFunctions:
         return mean, slope + self.slope_constant[:, None], correlation
 
     def lines_at(self, actions: Tensor) -> tuple[Tensor, Tensor]:
-        """Return means and slopes (r, q) at actions (r, q, features): what `at` returns without the correlations."""
+        """Return means and slopes (r, q) of r functions at q actions each (r, q, width), without correlations."""
         if not self._is_compiled(actions):
             return self.at(actions)[:2]
         unmoved = replace(self, limits=None)._maximize_compiled(actions, actions.new_zeros(actions.shape[:2]), 0, False)
@@ -122,7 +122,7 @@ class ActionFunctions:
         return climb(starts, z, steps, keep_correlation)
 
     def _is_compiled(self, actions: Tensor) -> bool:
-        """Return whether compiled loops compute the functions at these actions."""
+        """Return whether compiled loops can compute the functions at these actions, which must be on the CPU."""
         return compiled.handles(self.factor.profile) and actions.device.type == "cpu"
 
     def _maximize_compiled(self, starts: Tensor, z: Tensor, steps: int, keep_correlation: bool) -> Maxima:
@@ -261,7 +261,7 @@ def limited_step(
 
 
 def state_functions(posterior: Conditioned, states: Tensor) -> ActionFunctions:
-    """Return the posterior means in states (r, d_s) as r functions of the action."""
+    """Return the posterior means in each of r states (r, d_s) as r functions of the action."""
     prepared = state_rows(posterior, states[:, None])
     weights, constant = prepared.mean_weights[:, 0], prepared.mean_constant[:, 0]
     rows = len(states)
@@ -302,7 +302,7 @@ class StateRows:
 
 
 def state_rows(posterior: Conditioned, states: Tensor) -> StateRows:
-    """Prepare the part of the look-ahead means in states (r, m, d_s) that does not depend on the candidate.
+    """Prepare what does not depend on the candidate in look-ahead means, for r sets of m states (r, m, d_s).
 
     A look-ahead mean is the posterior mean in a state after one more reward, at a candidate, as a function of the
     action.

@@ -124,7 +124,7 @@ class BotorchGains:
         return function
 
     def pooled(self, candidates: Tensor, states: Tensor, actions: Tensor) -> BotorchLines:
-        """Return posterior means of the same p actions in all states, after one more reward at each of k candidates.
+        """Return posterior means of the same p actions in all m states, after one more reward at each of k candidates.
 
         The `candidates` are (k, d), their `states` (k, m, d_s), and the `actions` (p, d_x). A posterior mean is a line
         mean + slope z, as in `lines`. The line of an infeasible action is far below all others.

@@ -129,9 +129,10 @@ class MultiTaskFamily:
     def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
         """Return covariances K = (T φ_X + δ σ₃²) φ_C of n points for r sets of parameters, and their pullback.
 
-        T is the product of W Wᵀ + diag(v) over the categorical columns, φ_X is the correlation of actions, and φ_C that
-        of the states' numeric columns. δ is 1 for equal categories, else 0, and σ₃² is the variance of what all actions
-        share. K is (r, n, n). The pullback converts a gradient ∂/∂K to ∂/∂parameters (r, p).
+        T is the product over categorical columns of W Wᵀ + diag(v), the covariance of the column's choices. φ_X is the
+        correlation of actions, and φ_C that of the states' numeric columns. δ is 1 for equal categories, else 0, and
+        σ₃² is the variance of what all actions share. K is (r, n, n). The pullback converts a gradient ∂/∂K to
+        ∂/∂parameters (r, p).
         """
         blocks = CategoryBlocks(self.states, self.actions, self.profile, points, parameters)
         own, constant, loadings = self._unpacked(parameters)
@@ -187,9 +188,9 @@ class CategoryBlocks:
     def covariance(self, table: Tensor, constant: Tensor) -> tuple[Tensor, Pullback]:
         """Return covariances K = (table φ_X + δ constant) φ_C (r, n, n) of n points for r kernels, and their pullback.
 
-        `table` (r, n, n) is the covariance of categories, and `constant` (r, 1, 1) the variance of what all actions
-        share. The pullback converts a gradient ∂/∂K to gradients with respect to the log-lengthscales, the table and
-        the logarithm of the constant.
+        φ_X, φ_C and δ are as in the class, `table` (r, n, n) is the covariance of categories, and `constant` (r, 1, 1)
+        the variance of what all actions share. The pullback converts a gradient ∂/∂K to gradients with respect to the
+        log-lengthscales, the table and the logarithm of the constant.
         """
         x, c = self._x, self._c
         inner = table * x.value + constant * self.same

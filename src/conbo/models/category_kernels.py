@@ -45,9 +45,10 @@ class CategoryTable(Protocol):
     """
 
     def covariance(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return the covariances (..., p, q) of states with categories a (..., p, columns) and b (..., q, columns).
+        """Return the covariances (..., p, q) between p and q states with categories a and b.
 
-        A category is given by the index of its choice.
+        A category is given by the index of its choice in each categorical column: a is (..., p, columns), and b is
+        (..., q, columns).
         """
 
     def variance(self, choices: Tensor) -> Tensor:
@@ -67,16 +68,18 @@ class CategoryTable(Protocol):
 class Trend:
     """The covariance σ₀² + δ σ₁² of two states: a shared trend, and a deviation for each combination of categories.
 
-    δ is 1 if all categories of the two states are equal, and 0 otherwise.
+    σ₀² is the variance of the trend, and σ₁² that of the deviations. δ is 1 if all categories of the two states are
+    equal, and 0 otherwise.
     """
 
     trend: float  # σ₀²
     difference: float  # σ₁²
 
     def covariance(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return the covariances (..., p, q) of states with categories a (..., p, columns) and b (..., q, columns).
+        """Return the covariances (..., p, q) between p and q states with categories a and b.
 
-        A category is given by the index of its choice.
+        A category is given by the index of its choice in each categorical column: a is (..., p, columns), and b is
+        (..., q, columns).
         """
         return same_choices(a, b).mul_(self.difference).add_(self.trend)
 
@@ -112,9 +115,10 @@ class MultiTask:
     own: tuple[Tensor, ...]  # v of each column, (choices,)
 
     def covariance(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return the covariances (..., p, q) of states with categories a (..., p, columns) and b (..., q, columns).
+        """Return the covariances (..., p, q) between p and q states with categories a and b.
 
-        A category is given by the index of its choice.
+        A category is given by the index of its choice in each categorical column: a is (..., p, columns), and b is
+        (..., q, columns).
         """
         parts = []
         for column, (loadings, own) in enumerate(zip(self.loadings, self.own, strict=True)):
@@ -156,10 +160,10 @@ class MultiTask:
 class CategoryKernel(Kernel):
     """The kernel (T(s, s') κ(x, x') + δ_ss' σ₃²) k_C(s, s') for states with categories.
 
-    T is a covariance of the states' categories, and δ is 1 if these are equal, else 0. k_C is a correlation of the
-    states' numeric columns, and κ one of actions. σ₃² is the variance of what does not depend on the action. With
-    `Trend` as T and no numeric columns, this is the kernel σ₀² κ(x, x') + δ_ss' (σ₁² κ(x, x') + σ₃²) of Pearce, Klaise
-    & Groves.
+    For two points with states s, s' and actions x, x', T is a covariance of the states' categories, and δ is 1 if these
+    are equal, else 0. k_C is a correlation of the states' numeric columns, and κ one of actions. σ₃² is the variance of
+    what does not depend on the action. With `Trend` as T and no numeric columns, this is the kernel σ₀² κ(x, x') +
+    δ_ss' (σ₁² κ(x, x') + σ₃²) of Pearce, Klaise & Groves.
     """
 
     states: Factor  # k_C, with categories as coded columns, whose lengthscales are not used
@@ -255,7 +259,7 @@ class CategoryKernel(Kernel):
         return FourierFeatures.drawn(FourierTerms(amplitude, frequencies, phase, state_frequencies), n, generator)
 
     def record(self) -> dict[str, Any]:
-        """Return lengthscales, input warping, covariance of categories and σ₃² as plain values, for a saved policy."""
+        """Return lengthscales, input warping, covariance of categories and `constant` as values for a saved policy."""
         return {**factors_record(self), **self.categories.record(), "constant": self.constant}
 
     def page_columns(self) -> tuple[int, ...] | None:

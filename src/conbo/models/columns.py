@@ -141,5 +141,8 @@ class Columns:
 
 
 def same_choices(a: Tensor, b: Tensor) -> Tensor:
-    """Return δ (..., p, q): 1 if choices a (..., p, columns) and b (..., q, columns) agree in all columns, else 0."""
+    """Return δ (..., p, q): 1 if two states have the same choices in all categorical columns, else 0.
+
+    The choices of p and q states, as indices, are a (..., p, columns) and b (..., q, columns).
+    """
     return (a[..., :, None, :] == b[..., None, :, :]).all(-1).to(torch.float64)

@@ -14,7 +14,7 @@ from conbo.loops.profiles import coefficients
 
 
 def covariance(profile: str, states: Array, actions: Array, outputscale: Tensor) -> Tensor:
-    """Return covariances (r, n, n): σ² times a correlation of states times a correlation of actions.
+    """Return covariances (r, n, n) for r kernels: σ² times a correlation of states times a correlation of actions.
 
     `states` and `actions` are the scaled inputs (r, width, n) of n points, and `outputscale` is σ² (r,).
     """

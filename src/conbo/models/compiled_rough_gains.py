@@ -9,10 +9,12 @@ from conbo.loops.profiles import coefficients
 
 
 class CompiledReactions:
-    """What the loop needs of m states: the best actions (m, f) and basins (m, k, f) in scaled features, and more.
+    """Computes by a compiled loop how the posterior means of m states react to one more reward.
 
-    `old` (m, k, n) and `old_gradient` (m, f, n) are covariances with the observed rewards, of the basins and of the
-    gradients at the best actions. `whitening` is (m, f, f).
+    Each state has a best action (m, f) and k basins, which are local maxima of the posterior mean (m, k, f), as f
+    scaled inputs. `old` (m, k, n) are the covariances of the basins with the n observed rewards, and `old_gradient`
+    (m, f, n) the gradients of those of the best actions. `whitening` (m, f, f) is the inverse Cholesky factor of the
+    negated Hessian of the posterior mean at the best actions.
     """
 
     def __init__(
@@ -30,9 +32,10 @@ class CompiledReactions:
     ) -> tuple[Tensor, Tensor]:
         """Return look-ahead slopes (r, m, k + 1), of which the last is not filled in, and gains from curvature (r, m).
 
-        The candidates are given by their actions (r, f), the weights (r, n) and standard deviations (r,) of their
-        rewards, and the kernel's A and B (r, m) between their states and the m states. `most` is the largest gain from
-        a line of slope one.
+        Both are as in `RoughGains._reactions`, for r candidates and m states. The candidates are given by their actions
+        (r, f) as f scaled inputs, and by the fields `weights` (r, n) and `sd` (r,) of their `LookAhead`. `new_scale`
+        and `new_offset` (r, m) are A and B of the kernel A κ + B between their states and the m states. `most` is the
+        largest gain from a line of slope one.
         """
         r, (f, m), k = len(actions), self._shape, self._k
         old = (weights @ self._old.mT).numpy()

@@ -191,8 +191,9 @@ class Conditioned:
     def leave_one_out(self) -> tuple[Tensor, Tensor] | None:
         """Return leave-one-out residuals (n,) and predictive standard deviations (n,), noise included.
 
-        In closed form, with K⁻¹ of all observations and α = K⁻¹(Y - μ⁰): yᵢ - μ₋ᵢ = αᵢ / K⁻¹ᵢᵢ and σ₋ᵢ² = 1 / K⁻¹ᵢᵢ.
-        The hyperparameters stay as fitted to all rewards.
+        Without reward i, the residual is yᵢ - μ₋ᵢ = αᵢ / K⁻¹ᵢᵢ, and the predictive variance is σ₋ᵢ² = 1 / K⁻¹ᵢᵢ. Here K
+        is the covariance of all rewards Y, noise included, and α = K⁻¹(Y - μ⁰), with the prior mean μ⁰. The
+        hyperparameters stay as fitted to all rewards.
         """
         precision = torch.cholesky_inverse(self.factor).diagonal()
         return self.weights / precision, precision.rsqrt()

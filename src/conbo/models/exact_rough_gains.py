@@ -94,7 +94,7 @@ class RoughGains:
 
     @cached_property
     def _compiled(self) -> CompiledReactions:
-        """What `_reactions` does, by a compiled loop."""
+        """A function that does what `_reactions` does, by a compiled loop."""
         best, old_gradient, whitening = self._curvature
         name = self._posterior.kernel.actions.profile.name
         return CompiledReactions(name, self._basins, best, self._basin_old, old_gradient, whitening)
@@ -145,7 +145,7 @@ class RoughGains:
         return slopes, torch.minimum(gain, UNIT_LINE_GAIN * new_scale.abs() / sd)
 
     def _without_infeasible(self, candidates: Tensor, mean: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the means and slopes (r, m) of the candidates' own actions, far below all others if infeasible."""
+        """Return means and slopes (r, m) of r candidates' own actions in m states, far below others if infeasible."""
         limits = self._limits
         if limits is None:
             return mean, slope

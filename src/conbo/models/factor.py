@@ -110,7 +110,7 @@ class Factor:
         Parameters
         ----------
         a, b
-            Scaled inputs (..., p, width) and (..., q, width).
+            Scaled inputs of p and q points: (..., p, width) and (..., q, width).
 
         Returns
         -------
@@ -125,7 +125,7 @@ class Factor:
         Parameters
         ----------
         a, b
-            Scaled inputs (..., p, width) and (..., q, width).
+            Scaled inputs of p and q points: (..., p, width) and (..., q, width).
 
         Returns
         -------

@@ -112,7 +112,7 @@ class FeatureLimits:
 
     @cached_property
     def room(self) -> Tensor:
-        """What states leave for actions in the linear constraints (r, J): the bounds minus the terms of the states."""
+        """What r states leave for actions in J linear constraints (r, J): the bounds minus the terms of the states."""
         like = self.factor.lengthscales
         if self.linear is None:
             return like.new_zeros(len(self.states), 0)
@@ -186,7 +186,10 @@ class FeatureLimits:
         return self.factor.scaled(snap(self.space, self._points(x))[..., self.space.n_state_dims :])
 
     def cut(self, starts: Tensor, ends: Tensor) -> Tensor:
-        """Return the last feasible actions on lines from feasible actions `starts` to `ends`: (r, q, width) each."""
+        """Return the last feasible actions on lines from feasible actions `starts` to `ends`, each (r, q, width).
+
+        There are q actions in each of r states, given as scaled inputs.
+        """
         assert self.space.feasible_set is not None
         inside, towards = (self._points(x).flatten(0, 1).numpy(force=True) for x in (starts, ends))
         found = self.space.feasible_set.cut(inside, towards)[:, self.space.n_state_dims :]

@@ -39,7 +39,7 @@ class HeteroscedasticNoise:
         return moving[..., None] * by_column
 
     def _logarithms(self, points: Tensor) -> Tensor:
-        """Return log σ² (...,) at points (..., d), before it is clamped to its bounds."""
+        """Return logarithms of noise variances (...,) at points (..., d), before they are clamped to their bounds."""
         return self.log_level + centered_features(self.columns, points) @ self.slopes
 
     def to(self, device: torch.device) -> "HeteroscedasticNoise":

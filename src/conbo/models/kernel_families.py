@@ -113,7 +113,7 @@ class ExtendedFamily:
 class ProductFamily:
     """The family of kernels σ² k_S(s, s') k_X(x, x'), with a lengthscale for every column of states and actions.
 
-    k_S is a correlation of states s, and k_X one of actions x.
+    For two points (s, x) and (s', x'), k_S is the correlation of states, and k_X that of actions.
     """
 
     states: Columns
@@ -143,7 +143,7 @@ class ProductFamily:
 
     @property
     def terms(self) -> tuple[ProductTerm, ...]:
-        """The only term of the covariance, σ² k_S k_X; empty for a subclass, which may have another covariance."""
+        """The only term of the covariance, the product itself; empty for subclasses, whose covariance may differ."""
         if type(self) is not ProductFamily:
             return ()
         d_s, d = len(self.states.categories), self.n_lengthscales

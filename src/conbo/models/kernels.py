@@ -39,12 +39,13 @@ __all__ = ["Factor", "Kernel", "ProductKernel", "factors_record", "pulled"]
 
 
 class Kernel(ABC):
-    """A covariance A(s, s') κ(x, x') + B(s, s') over points (state, action).
+    """A covariance A(s, s') κ(x, x') + B(s, s') of two points with states s, s' and actions x, x'.
 
-    To add a kernel, write a frozen dataclass with two factors, `states` (which scales the states) and `actions` (which
-    is κ), and implement the abstract methods. A kernel with an offset B overrides both `offset` and `offset_slope`. A
-    kernel whose policies are saved also overrides `record`. The other methods work for every kernel of this form. A and
-    B may depend on the numeric columns of two states only through the distance between their scaled inputs.
+    κ is a correlation of actions. To add a kernel, write a frozen dataclass with two factors, `states`
+    (which scales the states) and `actions` (which is κ), and implement the abstract methods. A kernel with an offset B
+    overrides both `offset` and `offset_slope`. A kernel whose policies are saved also overrides `record`. The other
+    methods work for every kernel of this form. A and B may depend on the numeric columns of two states only through the
+    distance between their scaled inputs.
 
     Examples
     --------
@@ -58,12 +59,12 @@ class Kernel(ABC):
 
     @abstractmethod
     def scale(self, a: Tensor, b: Tensor) -> Tensor:
-        """Compute A(s, s'), the factor of the kernel A κ + B that multiplies the correlation κ of actions.
+        """Compute A, the function of two states that multiplies the correlation κ of actions in the kernel A κ + B.
 
         Parameters
         ----------
         a, b
-            Scaled inputs of states (..., p, width) and (..., q, width).
+            Scaled inputs of p and q states: (..., p, width) and (..., q, width).
 
         Returns
         -------
@@ -78,7 +79,7 @@ class Kernel(ABC):
         Parameters
         ----------
         a, b
-            Scaled inputs of states (..., p, width) and (..., q, width).
+            Scaled inputs of p and q states: (..., p, width) and (..., q, width).
 
         Returns
         -------
@@ -102,12 +103,12 @@ class Kernel(ABC):
         """
 
     def offset(self, a: Tensor, b: Tensor) -> Tensor | None:
-        """Compute B(s, s'), the term of the kernel A κ + B that does not depend on the actions.
+        """Compute B, the function of two states in the kernel A κ + B that does not depend on the actions.
 
         Parameters
         ----------
         a, b
-            Scaled inputs of states (..., p, width) and (..., q, width).
+            Scaled inputs of p and q states: (..., p, width) and (..., q, width).
 
         Returns
         -------
@@ -122,7 +123,7 @@ class Kernel(ABC):
         Parameters
         ----------
         a, b
-            Scaled inputs of states (..., p, width) and (..., q, width).
+            Scaled inputs of p and q states: (..., p, width) and (..., q, width).
 
         Returns
         -------
@@ -240,7 +241,10 @@ def pulled(table: Tensor, here: Tensor, there: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class ProductKernel(Kernel):
-    """The kernel σ² k_S(s, s') k_X(x, x'), a product of a variance, a correlation of states and one of actions."""
+    """The kernel σ² k_S(s, s') k_X(x, x'): a variance times a correlation of states and a correlation of actions.
+
+    It is the covariance of two points with states s, s' and actions x, x'.
+    """
 
     states: Factor
     actions: Factor

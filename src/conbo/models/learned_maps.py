@@ -36,11 +36,14 @@ class LearnedMaps:
 
     @property
     def bounds(self) -> Tensor:
-        """The lower and upper bounds of the parameters, log t (first row) and λ (second row): (2, 2)."""
+        """Lower and upper bounds of the map's parameters, log t (first row) and the power λ (second row): (2, 2)."""
         return torch.tensor([LOG_DISTANCES, POWERS], dtype=torch.float64)
 
     def tried(self) -> Tensor:
-        """Return a grid of parameters (log t, λ) to start searches from, (k, 2); rows with the same λ are adjacent."""
+        """Return a grid of k pairs of the map's parameters (log t, λ) to start searches from: (k, 2).
+
+        Pairs with the same λ are adjacent.
+        """
         distances = torch.linspace(*LOG_DISTANCES, TRIED_DISTANCES, dtype=torch.float64)
         powers = torch.tensor(TRIED_POWERS, dtype=torch.float64)
         return torch.cartesian_prod(powers, distances).flip(-1)
@@ -48,7 +51,8 @@ class LearnedMaps:
     def values(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
         """Return mapped and standardized rewards (r, n), and log(Jacobian · prior) (r,), for parameters (r, 2).
 
-        The Jacobian is that of the map from the n rewards to the n mapped rewards. The prior density is not normalized.
+        Each of r rows of parameters (log t, λ) is one map. The Jacobian is that of the map from the n rewards to the n
+        mapped rewards. The prior density is not normalized.
         """
         distance, power, below = self._below(parameters)
         mapped = -torch.expm1(power * below) / power
@@ -60,8 +64,8 @@ class LearnedMaps:
     def gradients(self, parameters: Tensor, in_values: Tensor) -> Tensor:
         """Return the gradients (r, 2), with respect to (log t, λ), of a log-density of the mapped rewards.
 
-        `in_values` (r, n) are the gradients of this log-density with respect to the mapped rewards. The gradients of
-        log(Jacobian · prior) are added.
+        Each of r rows of parameters (log t, λ) is one map. `in_values` (r, n) are the gradients of this log-density
+        with respect to the mapped rewards. The gradients of log(Jacobian · prior) are added.
         """
         distance, power, below = self._below(parameters)
         n, growth = below.shape[1], torch.expm1(power * below)

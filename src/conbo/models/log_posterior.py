@@ -69,9 +69,9 @@ Expected: TypeAlias = Literal["small", "moderate", "varying"]  # name of the noi
 class Peak:
     """Laplace's approximation at a mode θ of the parameters; H are the log-density's negated second derivatives.
 
-    Most priors are densities of exp(parameter), but the integral is over the parameters themselves. It therefore has
-    the additional factor exp(aᵀθ), the Jacobian, where a is 1 for such parameters and 0 for others. Along the noise
-    level, this factor is treated as constant.
+    Most priors are densities of exp(parameter), but the evidence is an integral over the parameters themselves. The
+    integrand therefore has the additional factor exp(aᵀθ), the Jacobian, where a is 1 for such parameters and 0 for
+    others. Along the noise level, this factor is treated as constant.
     """
 
     mean: float  # the constant mean of the rewards
@@ -160,7 +160,7 @@ class LogPosterior:
 
     @cached_property
     def _of_terms(self) -> TermLikelihoods:
-        """The log-likelihoods, if the covariance is a sum of product terms."""
+        """Computes log-likelihoods by compiled loops, if the covariance is a sum of `ProductTerm`s."""
         return TermLikelihoods(self._terms, self.points, self.rewards, self._n_kernel)
 
     def with_rewards(self, parameters: Tensor, rewards: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -361,7 +361,7 @@ class LogPosterior:
         return variances if self.sites is None else variances + self.sites.variances.numpy(), pullback
 
     def _own_noise(self, parameters: Array) -> tuple[Array, Callable[[Array], list[Array]]]:
-        """Return what `_noise` returns, without the noise that stands for the clipping of rewards."""
+        """Return what `_noise` returns, but without the variances of `sites`, which replace clipped rewards."""
         if not isinstance(self.noise, str):
             return self.noise.numpy(force=True), lambda _: []
         if not self.varies:

@@ -193,7 +193,10 @@ class MainEffectsFamily(ExtendedFamily):
 
     @property
     def terms(self) -> tuple[ProductTerm, ...]:
-        """The interaction's terms and both main effects; empty if the interaction is not a sum of products."""
+        """The terms of the covariance, a sum of products of correlations: of the interaction and of both main effects.
+
+        Empty if the interaction is not such a sum.
+        """
         own = self.family.terms if isinstance(self.family, HasProductTerms) else ()
         if not own:
             return ()

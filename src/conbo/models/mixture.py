@@ -141,7 +141,10 @@ class Mixture:
         return self.leader.state_features(states)
 
     def state_correlation(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return correlations (p, q) of states, given as `state_features` returns them, by the most probable member."""
+        """Return correlations (p, q) of states by the most probable member: how similarly rewards depend on the action.
+
+        `a` and `b` are p and q states as `state_features` returns them.
+        """
         return self.leader.state_correlation(a, b)
 
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:

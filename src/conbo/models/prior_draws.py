@@ -63,7 +63,7 @@ class FourierTerms:
     state_frequencies: Tensor  # (state features, j): gradient of the phase; zero for coded categories
 
     def angles(self, states: Tensor, actions: Tensor) -> Tensor:
-        """Return the arguments (..., j) of the cosines at states and actions that are given as scaled inputs."""
+        """Return the arguments (..., j) of the j cosines at states and actions that are given as scaled inputs."""
         return actions @ self.frequencies + self.phase(states)
 
 

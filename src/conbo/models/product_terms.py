@@ -24,7 +24,7 @@ NUMBERS_AT_ONCE = 2**14  # largest number of covariances computed at once, so th
 
 @dataclass(frozen=True)
 class TermBlock:
-    """The columns of points that one correlation of a term depends on; without columns, the correlation is one."""
+    """The columns of points that a correlation φ_S or φ_X of a `ProductTerm` depends on; without any, it is one."""
 
     columns: Columns
     places: tuple[int, ...]  # index of each column among the columns of a point
@@ -33,7 +33,7 @@ class TermBlock:
 
 @dataclass(frozen=True)
 class ProductTerm:
-    """A term σ² φ_S φ_X of a covariance, a product of a correlation of states and one of actions."""
+    """A term σ² φ_S φ_X of a covariance: a variance times a correlation of states and a correlation of actions."""
 
     profile: Profile  # of both correlations
     states: TermBlock
@@ -47,7 +47,7 @@ class HasProductTerms(Protocol):
 
     @property
     def terms(self) -> tuple[ProductTerm, ...]:
-        """The terms of the sum; empty if the covariance is not such a sum."""
+        """The terms of the covariance as a sum of products of correlations; empty if it is not such a sum."""
 
 
 def handles(terms: Sequence[ProductTerm], points: Tensor) -> bool:
@@ -57,18 +57,18 @@ def handles(terms: Sequence[ProductTerm], points: Tensor) -> bool:
 
 
 class TermLikelihoods:
-    """Log-likelihoods of rewards (n,) at points (n, d), with gradients, under sums of product terms."""
+    """Computes log-likelihoods of rewards (n,) at points (n, d), whose covariance is a sum of product terms."""
 
     def __init__(self, terms: Sequence[ProductTerm], points: Tensor, rewards: Tensor, n_parameters: int) -> None:
         self._rewards = np.ascontiguousarray(rewards.numpy())
         self._terms = [_PreparedTerm(term, points, n_parameters) for term in terms]
 
     def __call__(self, parameters: Array, noise: Array) -> tuple[Array, Array, Array, Array]:
-        """Return log-likelihoods (r,) without the constant -½ n log 2π, for parameters (r, p) and noise variances.
+        """Return log-likelihoods (r,) without the constant -½ n log 2π, for r sets of parameters and noise variances.
 
-        `noise` is (r, n), (r, 1) or (n,). The other results are the most likely constant means (r,), the gradients
-        (r, p) with respect to the parameters and (r, n) with respect to the noise variances. Where a covariance
-        matrix could not be factorized, the log-likelihood is -inf.
+        `parameters` are (r, p), and `noise` is (r, n), (r, 1) or (n,). The other results are the most likely constant
+        means (r,), the gradients (r, p) with respect to the parameters and (r, n) with respect to the noise variances.
+        Where a covariance matrix could not be factorized, the log-likelihood is -inf.
         """
         r, n = len(parameters), len(self._rewards)
         if r > (most := max(1, NUMBERS_AT_ONCE // n**2)):
@@ -92,7 +92,7 @@ class TermLikelihoods:
 
 
 class _PreparedTerm:
-    """The covariances of a term at n points."""
+    """Computes the covariances of a term at n fixed points, for any parameters."""
 
     def __init__(self, term: ProductTerm, points: Tensor, n_parameters: int) -> None:
         self._coefficients, self._unit = coefficients(term.profile.name), term.profile.unit
@@ -100,7 +100,10 @@ class _PreparedTerm:
         self._blocks = [_prepared(block, points, n_parameters) for block in (term.states, term.actions)]
 
     def covariance(self, parameters: Array) -> tuple[Array, Array, Array]:
-        """Return the scaled features of states and of actions, (r, width, n) each, and the covariances (r, n, n)."""
+        """Return scaled inputs of states and of actions, (r, width, n) each, and covariances (r, n, n).
+
+        They are those of n points, for r sets of parameters (r, p).
+        """
         n = self._scratch.shape[1]
         states, actions = (
             features * (self._unit * np.exp(-parameters[:, owners]))[..., None] for features, owners, _ in self._blocks
@@ -113,10 +116,10 @@ class _PreparedTerm:
         return states, actions, matrix
 
     def add_pulled_back(self, states: Array, actions: Array, matrix: Array, gradient: Array, total: Array) -> None:
-        """Add the gradients with respect to the parameters to `total` (r, p).
+        """Convert gradients with respect to covariances to gradients with respect to r sets of parameters.
 
-        `gradient` (r, n, n) is with respect to the covariances, and the first three arguments are the results of
-        `covariance`.
+        The results are added to `total` (r, p). `gradient` (r, n, n) is with respect to the covariances, and the first
+        three arguments are the results of `covariance`.
         """
         blocks = np.zeros(states.shape[:2]), np.zeros(actions.shape[:2])
         in_variance, scratch = np.zeros(len(matrix)), self._scratch
@@ -129,9 +132,10 @@ class _PreparedTerm:
 
 
 def _prepared(block: TermBlock, points: Tensor, n_parameters: int) -> tuple[Array, Array, Array]:
-    """Return a block's features (width, n), and the parameter of each feature: as index (width,), and one-hot.
+    """Return a block's features at n points (width, n), and which of p parameters is the lengthscale of each feature.
 
-    The one-hot matrix (width, p) adds up the gradients of the features that have the same lengthscale.
+    The latter is returned as indices (width,) and as a one-hot matrix (width, p), which adds up the gradients of the
+    features that have the same lengthscale.
     """
     owners = np.array(block.lengthscales, dtype=np.int64)[list(block.columns.owner)]
     features = block.columns.features(points[:, list(block.places)]).numpy()

@@ -49,7 +49,7 @@ def action_limits(space: Space, states: Tensor) -> RowLimits | None:
 
 
 def masked(space: Space, states: Tensor, actions: Tensor, scores: Tensor) -> Tensor:
-    """Replace the scores (..., m, p) of actions (p, d_x) that are infeasible in states (..., m, d_s) by very low ones.
+    """Replace scores (..., m, p) of p actions (p, d_x) that are infeasible in m states (..., m, d_s) by very low ones.
 
     The less an action violates the constraints, the higher its new score, because a projection moves it less.
     """
@@ -64,7 +64,7 @@ def without_infeasible(
 ) -> tuple[Tensor, Tensor]:
     """Put the look-ahead lines mean + slope z (..., m, p) of infeasible actions far below all others.
 
-    The lines belong to actions (p, d_x) in states (..., m, d_s), and z is the deviation of a new reward from its
+    The lines belong to p actions (p, d_x) in m states (..., m, d_s), and z is the deviation of a new reward from its
     prediction, in standard deviations.
     """
     violation = violations(space, states, actions)

@@ -32,7 +32,7 @@ class SolvedCovariances:
         return self.on_device[1].cpu()
 
     def in_covariance(self, solved: Tensor) -> Tensor:
-        """Return the gradients ½(ααᵀ - K⁻¹) (r, n, n) of log-likelihoods with respect to the covariances K.
+        """Return the gradients ½(ααᵀ - K⁻¹) (r, n, n) of log-likelihoods with respect to r covariance matrices K.
 
         `solved` is α = K⁻¹(y - m) (r, n), for rewards y and constant means m.
         """
