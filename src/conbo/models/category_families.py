@@ -110,7 +110,7 @@ class MultiTaskFamily:
         return [self.states.categories[column] for column in self.states.categorical]
 
     def kernel(self, parameters: Tensor) -> CategoryKernel:
-        """Return the kernel with parameters (p,): logarithms of lengthscales and of variances, then entries of W."""
+        """Return the kernel with parameters (p,): logarithms of lengthscales and of variances, then loadings W."""
         own, constant, loadings = (part[0] for part in self._unpacked(parameters[None]))
         factors = category_factors(self.states, self.actions, self.profile, parameters[: self.n_lengthscales])
         tasks = MultiTask(loadings.split(self._counts), own.split(self._counts))

@@ -106,9 +106,10 @@ class Trend:
 class MultiTask:
     """The covariance W Wᵀ + diag(v) between the choices of a column (intrinsic coregionalization model).
 
-    With several categorical columns, their covariances are multiplied. The number of parameters then grows with the sum
-    of the columns' numbers of choices, not with the number of combinations, and an unseen combination is predicted from
-    observed ones that share choices with it.
+    W has a row for each choice and few columns, and v a variance for each choice. With several categorical columns,
+    their covariances are multiplied. The number of parameters then grows with the sum of the columns' numbers of
+    choices, not with the number of combinations, and an unseen combination is predicted from observed ones that share
+    choices with it.
     """
 
     loadings: tuple[Tensor, ...]  # W of each column, (choices, rank)

@@ -17,7 +17,7 @@ MOST_REWARDS = 256  # largest number of rewards for which the compiled loops are
 
 
 def handles(matrices: Tensor) -> bool:
-    """Return whether the compiled loops are used for these covariance matrices (r, n, n)."""
+    """Return whether the compiled loops are used for these r covariance matrices (r, n, n) of n rewards."""
     return compiled.AVAILABLE and matrices.device.type == "cpu" and matrices.shape[-1] <= MOST_REWARDS
 
 

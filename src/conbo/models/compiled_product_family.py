@@ -40,7 +40,7 @@ def pullback(
 
     `gradient` (r, n, n) is symmetric, and taken with respect to the covariances `matrix` (r, n, n) that `covariance`
     returns for the same `states` and `actions`. The results are with respect to the log-lengthscales of states
-    (r, width) and of actions (r, width), and to log σ² (r,).
+    (r, width) and of actions (r, width), one for each scaled input, and to log σ² (r,).
     """
     of_states, of_actions = np.zeros(states.shape[:2]), np.zeros(actions.shape[:2])
     of_variance, scratch = np.zeros(len(matrix)), np.empty((2, states.shape[2]))

@@ -242,10 +242,11 @@ class StatesAhead:
     def _possible_starts(self, functions: ActionFunctions, nodes: Tensor, states: Tensor, basins: Tensor) -> Tensor:
         """Return two starts (k·m, q, 2, width) for the maximization of each of k·m functions at each of q nodes z.
 
-        The functions are posterior means after a new reward, in m states of each of k candidates. `basins` are the
-        local maximizers of the posterior mean in each state before that reward. The first start is the pool's best
-        action or the best basin, whichever is higher; often both are close to the same maximum. The second is the
-        pool's next dissimilar action, or the candidate's own action, whichever is higher.
+        The functions are posterior means after a new reward that is z standard deviations above its prediction, in m
+        states of each of k candidates. `basins` are the local maximizers of the posterior mean in each state before
+        that reward. The first start is the pool's best action or the best basin, whichever is higher; often both are
+        close to the same maximum. The second is the pool's next dissimilar action, or the candidate's own action,
+        whichever is higher.
         """
         pool, moved = self._gains.pool, nodes[:, None]
         mean, slope = functions.pooled(pool.correlation, pool.features)
@@ -264,8 +265,8 @@ class StatesAhead:
     def _best_start(self, functions: ActionFunctions, nodes: Tensor, starts: Tensor) -> Tensor:
         """Take a few steps from every start, and return the highest end point for each function and node.
 
-        There are k·m functions (m states of each of k candidates) and q nodes. `starts` are (k·m, q, starts, width),
-        and the result is (k·m, q, width).
+        There are k·m functions (m states of each of k candidates) and q nodes, which are values of z. `starts` are
+        (k·m, q, starts, width), and the result is (k·m, q, width).
         """
         _, q, n_starts, _ = starts.shape
         z = nodes.repeat_interleave(n_starts)

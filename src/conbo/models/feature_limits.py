@@ -44,7 +44,7 @@ class FeatureShapes:
 
     @cached_property
     def scales(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Low end, width and log ratio of the range of each numeric action; see `LinearLimits.scales`."""
+        """Low end and width of each numeric action's range, and log(upper end / low end), 0 on a linear scale."""
         numeric, like, linear = list(self.factor.columns.numeric), self.factor.lengthscales, self.feasible.limits
         if linear is None:
             return (like.new_zeros(len(numeric)),) * 3

@@ -226,7 +226,7 @@ def censored_modes(
 
 
 def at_least_one(modes: list[Mode]) -> list[Mode]:
-    """Return the modes unchanged, or raise ConboError if there are none because all searches failed."""
+    """Return modes of hyperparameters unchanged; raise ConboError if there are none, because all searches failed."""
     if not modes:
         raise ConboError(
             "a covariance matrix must be finite and positive definite, but got none at any start of the fit."

@@ -321,7 +321,7 @@ class LogPosterior:
         )
 
     def noisy_start(self) -> Tensor:
-        """Return a start (p,) of a fit with typical values, but a large noise variance."""
+        """Return parameters (p,) to start a fit from: typical values, but a large noise variance."""
         start = self.starts()[0]
         start[len(start) - 1 - self.n_slopes] = log(MUCH_NOISE)
         return start
@@ -361,7 +361,7 @@ class LogPosterior:
         return variances if self.sites is None else variances + self.sites.variances.numpy(), pullback
 
     def _own_noise(self, parameters: Array) -> tuple[Array, Callable[[Array], list[Array]]]:
-        """Return what `_noise` returns, but without the variances of `sites`, which replace clipped rewards."""
+        """Return what `_noise` returns, without the variances of pseudo-observations that replace clipped rewards."""
         if not isinstance(self.noise, str):
             return self.noise.numpy(force=True), lambda _: []
         if not self.varies:

@@ -40,42 +40,42 @@ class MainEffectsKernel(Kernel):
 
     @property
     def states(self) -> Factor:  # type: ignore[override]
-        """The factor that turns states into scaled inputs of the interaction."""
+        """The factor that turns states into scaled inputs of the interaction, the kernel without main effects."""
         return self.interaction.states
 
     @property
     def actions(self) -> Factor:  # type: ignore[override]
-        """The correlation κ of actions, which is the same in the interaction and in the main effect of the action."""
+        """The correlation of actions, which is the same with and without the main effect of the action."""
         return self.interaction.actions
 
     def scale(self, a: Tensor, b: Tensor) -> Tensor:
         """Return A + σ_X² (..., p, q), the factor of the correlation of actions in the kernel.
 
-        A is that of the interaction, and σ_X² the variance of the action's main effect. `a` and `b` are p and q states
-        as scaled inputs.
+        A is that of the kernel without main effects, and σ_X² the variance of the action's main effect. `a` and `b` are
+        p and q states as scaled inputs.
         """
         return self.interaction.scale(a, b) + self.action_variance
 
     def scale_slope(self, a: Tensor, b: Tensor) -> Tensor:
         """Return ψ (..., p, q): the gradient of `scale` with respect to the numeric columns of `a` is -ψ (a-b).
 
-        `a` and `b` are p and q states as scaled inputs. The interaction has the same ψ, because the added variance is
-        constant.
+        `a` and `b` are p and q states as scaled inputs. The kernel without main effects has the same ψ, because the
+        added variance is constant.
         """
         return self.interaction.scale_slope(a, b)
 
     def offset(self, a: Tensor, b: Tensor) -> Tensor | None:
         """Return B + σ_S² k_S' (..., p, q), the term of the kernel that does not depend on actions.
 
-        B is that of the interaction, and σ_S² k_S' the covariance of the state's main effect. `a` and `b` are p and q
-        states as scaled inputs.
+        B is that of the kernel without main effects, and σ_S² k_S' the covariance of the state's main effect. `a` and
+        `b` are p and q states as scaled inputs.
         """
         main = self.state_variance * self.state_effect.correlation(self._of_effect(a), self._of_effect(b))
         own = self.interaction.offset(a, b)
         return main if own is None else main + own
 
     def offset_slope(self, a: Tensor, b: Tensor) -> Tensor | None:
-        """Return ψ (..., p, q) of the interaction's `offset`: its gradient is -ψ (a-b) in the numeric columns of `a`.
+        """Return ψ (..., p, q) without main effects: `offset` then has the gradient -ψ (a-b) in numeric columns of `a`.
 
         `a` and `b` are p and q states as scaled inputs. The state's main effect is left out, because it has other
         lengthscales; `weighted_gradient` adds its gradient.
@@ -83,13 +83,13 @@ class MainEffectsKernel(Kernel):
         return self.interaction.offset_slope(a, b)
 
     def variance(self, states: Tensor) -> Tensor:
-        """Return the prior variances of points: the interaction's, plus the variances of both main effects."""
+        """Return the prior variances of points: those without main effects, plus the variances of both main effects."""
         return self.interaction.variance(states) + (self.action_variance + self.state_variance)
 
     def weighted_gradient(self, here: Features, there: Features, weights: Tensor) -> Features:
         """Return the gradients that `Kernel.weighted_gradient` defines, main effects included.
 
-        They are with respect to the interaction's scaled inputs.
+        They are with respect to the scaled inputs of the kernel without main effects.
         """
         in_states, in_actions = super().weighted_gradient(here, there, weights)
         mine, others = self._of_effect(here[0]), self._of_effect(there[0])
@@ -101,7 +101,7 @@ class MainEffectsKernel(Kernel):
         return in_states, in_actions
 
     def record(self) -> dict[str, Any]:
-        """Return the interaction's record, and variances and lengthscales of the main effects, as plain values."""
+        """Return the kernel without main effects, and the effects' variances and lengthscales, as plain values."""
         return {
             "type": "main-effects",
             "interaction": self.interaction.record(),
@@ -139,13 +139,13 @@ class MainEffectsKernel(Kernel):
 
     @cached_property
     def _features(self) -> slice | list[int]:
-        """Which scaled inputs of states the main effect uses: a slice if all, because a GPU waits for lists."""
+        """Which scaled inputs the state's main effect uses: a slice if all, because a list makes a GPU wait."""
         used = effect_features(self.states.columns)
         return slice(None) if len(used) == self.states.columns.width else list(used)
 
     @cached_property
     def _ratio(self) -> Tensor:
-        """Factors that rescale states from the interaction's lengthscales to those of the state's main effect."""
+        """Factors that turn scaled inputs of states into those of the state's main effect with its own lengthscales."""
         return self.state_effect.feature_scales / self.states.feature_scales[self._features]
 
     def _of_effect(self, states: Tensor) -> Tensor:
@@ -157,7 +157,7 @@ def effect_features(states: Columns) -> tuple[int, ...]:
     """Return the indices of the state's features (kernel inputs) that the state's main effect uses.
 
     These are all, or only numeric ones if `states.coded`: categories are then single features, the indices of their
-    choices, and only the interaction uses them.
+    choices, and only the kernel without main effects uses them.
     """
     return states.numeric_features if states.coded else tuple(range(states.width))
 
@@ -166,7 +166,7 @@ def effect_columns(states: Columns) -> tuple[int, ...]:
     """Return the indices of the state columns that the state's main effect uses.
 
     These are all, or only numeric ones if `states.coded`: categories are then given as indices of their choices, and
-    only the interaction uses them.
+    only the kernel without main effects uses them.
     """
     return states.numeric if states.coded else tuple(range(len(states.categories)))
 
@@ -183,19 +183,19 @@ class MainEffectsFamily(ExtendedFamily):
 
     @property
     def n_lengthscales(self) -> int:
-        """Number of lengthscales: the interaction's, then one for each column of the state's main effect."""
+        """Number of lengthscales: of the family without main effects, then of each column of the state's effect."""
         return self.family.n_lengthscales + len(effect_columns(self.states))
 
     @property
     def n_variances(self) -> int:
-        """Number of variances: the interaction's, then one for the action's and one for the state's main effect."""
+        """Number of variances: of the family without main effects, then of the action's and of the state's effect."""
         return self.family.n_variances + 2
 
     @property
     def terms(self) -> tuple[ProductTerm, ...]:
-        """The terms of the covariance, a sum of products of correlations: of the interaction and of both main effects.
+        """The terms of the covariance as a sum of products of correlations, both main effects included.
 
-        Empty if the interaction is not such a sum.
+        Empty if the covariance without main effects is not such a sum.
         """
         own = self.family.terms if isinstance(self.family, HasProductTerms) else ()
         if not own:
@@ -213,7 +213,7 @@ class MainEffectsFamily(ExtendedFamily):
         )
 
     def kernel(self, parameters: Tensor) -> MainEffectsKernel:
-        """Return the kernel with parameters (p,): log-lengthscales, log-variances, then the interaction's loadings."""
+        """Return the kernel with parameters (p,): log-lengthscales, log-variances, then loadings (any sign)."""
         own, effect, variances = self._split(parameters)
         columns = tuple(self.states.categories[column] for column in effect_columns(self.states))
         factor = Factor(Columns(columns), effect.exp(), self.profile)
@@ -248,8 +248,8 @@ class MainEffectsFamily(ExtendedFamily):
     def from_interaction(self, parameters: Tensor) -> Tensor:
         """Return parameters (p,) to start a local search from, given the mode of the family without main effects.
 
-        Interaction and both main effects share the variance equally, and the state's main effect starts with the
-        interaction's lengthscales.
+        The variance of that mode is shared equally by the kernel without main effects and both main effects, and the
+        state's main effect starts with its lengthscales.
         """
         own, n_l, n_v = parameters[None].clone(), self.family.n_lengthscales, self.family.n_variances
         total = own[:, n_l : n_l + n_v].exp().sum().log()
@@ -258,7 +258,7 @@ class MainEffectsFamily(ExtendedFamily):
         return self._joined(own, effect, (total - SHARE).expand(1, 2))[0]
 
     def _split(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Split parameters (..., p) into three parts: of the interaction, and two of the main effects.
+        """Split parameters (..., p) into three parts: of the family without main effects, and two of the main effects.
 
         The latter are the log-lengthscales of the state's main effect, and the log-variances of both main effects.
         """

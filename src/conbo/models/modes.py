@@ -80,7 +80,8 @@ class Mode:
     def weighted_by_density(self, other: "Mode", margin: float) -> "Mode":
         """Return this mode with its log evidence replaced by an estimate that does not use Laplace's method.
 
-        The estimate is the log evidence of `other`, plus the difference of the two log-densities, minus `margin` nats.
+        The estimate is the log evidence of `other`, plus the difference of the log-densities at the two modes, minus
+        `margin` nats.
         """
         return replace(self, stated_evidence=other.evidence + self.objective - other.objective - margin)
 

@@ -44,7 +44,7 @@ class OutputMap(ABC):
 
     @abstractmethod
     def expected_slope(self, value: Tensor, noise: Tensor) -> Tensor:
-        """Return the derivative of the expected reward with respect to the process's noise-free value, elementwise."""
+        """Return the derivative of the expected reward with respect to the noise-free value of the Gaussian process."""
 
     @abstractmethod
     def values(self, rewards: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor | None]:
@@ -61,8 +61,8 @@ class OutputMap(ABC):
     def moments(self, mean: Tensor, variance: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Return mean and variance of the expected reward, elementwise.
 
-        `mean` and `variance` are those of the noise-free process, and `noise` is the variance of its noise. By default,
-        the integrals over the process are computed by Gauss-Hermite quadrature.
+        `mean` and `variance` are those of the noise-free Gaussian process, and `noise` is the variance of its noise. By
+        default, the integrals over the process are computed by Gauss-Hermite quadrature.
         """
         nodes, weights = NODES.to(mean), WEIGHTS.to(mean)
         sd = variance.clamp_min(1e-300).sqrt()
@@ -71,7 +71,7 @@ class OutputMap(ABC):
         return average, (values - average[..., None]).square() @ weights
 
     def slope(self, mean: Tensor, variance: Tensor, noise: Tensor) -> Tensor:
-        """Return the standard deviation of the expected reward divided by that of the process, elementwise.
+        """Return the standard deviation of the expected reward divided by that of the Gaussian process, elementwise.
 
         Arguments are as in `moments`.
         """
@@ -79,7 +79,7 @@ class OutputMap(ABC):
         return (self.moments(mean, known, noise)[1] / known).clamp_min(1e-300).sqrt()
 
     def gain(self, before: Tensor, gain: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Return how much the expected reward rises if the process rises from `before` by `gain`, elementwise.
+        """Return how much the expected reward rises if the Gaussian process rises from `before` by `gain`, elementwise.
 
         `noise` is the variance of the process's noise. The second result is d rise / d gain.
         """
@@ -141,11 +141,11 @@ class LowTail(OutputMap):
         return below, torch.log1p(self.power * distance) / self.power if self.power else distance
 
     def expected(self, value: Tensor, noise: Tensor) -> Tensor:
-        """Return the expected reward at a noise-free value of the process: the mean over its noise, by quadrature."""
+        """Return the expected reward at a noise-free value of the Gaussian process: its mean over noise."""
         return self.rewards(value[..., None] + noise.sqrt()[..., None] * NODES.to(value)) @ WEIGHTS.to(value)
 
     def expected_slope(self, value: Tensor, noise: Tensor) -> Tensor:
-        """Return the derivative of the expected reward with respect to the process's noise-free value, elementwise."""
+        """Return the derivative of the expected reward with respect to the noise-free value of the Gaussian process."""
         return self.slope_of_rewards(value[..., None] + noise.sqrt()[..., None] * NODES.to(value)) @ WEIGHTS.to(value)
 
     def record(self) -> dict[str, Any]:
@@ -174,7 +174,7 @@ class Limits(OutputMap):
         return inner.clamp(self.low, self.high)
 
     def expected_slope(self, value: Tensor, noise: Tensor) -> Tensor:
-        """Return the derivative of the clamped expected reward with respect to the process's noise-free value."""
+        """Return the derivative of the clamped expected reward with respect to the Gaussian process without noise."""
         inner = value if self.tail is None else self.tail.expected(value, noise)
         slope = torch.ones_like(inner) if self.tail is None else self.tail.expected_slope(value, noise)
         return torch.where((inner > self.low) & (inner < self.high), slope, 0.0)
@@ -184,7 +184,7 @@ class Limits(OutputMap):
         return (rewards, noise) if self.tail is None else self.tail.values(rewards, noise)
 
     def rewards(self, values: Tensor) -> Tensor:
-        """Return the rewards that are mapped to these values of the process, without bounds."""
+        """Return the rewards that are mapped to these values of the Gaussian process, without bounds."""
         return values if self.tail is None else self.tail.rewards(values)
 
     def record(self) -> dict[str, Any]:

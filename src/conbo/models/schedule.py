@@ -45,7 +45,7 @@ def begins_with(n: int) -> int:
 
 
 def block_ends(n: int) -> list[int]:
-    """Return the row numbers at which the blocks end in which a Cholesky factor with n rows is built.
+    """Return the ends (row numbers) of the blocks of rows in which a Cholesky factor with n rows is built.
 
     One more row changes only the last block, as long as fitted_rewards(n) stays the same.
     """

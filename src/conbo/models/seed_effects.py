@@ -51,7 +51,7 @@ class SeedEffect:
 
     @property
     def variance(self) -> float:
-        """Prior variance of a seed's effect on one reward."""
+        """Prior variance of what a seed adds to one reward."""
         return self.constant + (0.0 if self.function is None else self.function.outputscale)
 
     def scaled(self, points: Tensor) -> Features:
@@ -161,7 +161,10 @@ class SeededPosterior(ExactPosterior):
 
     @cached_property
     def _shared(self) -> Tensor:
-        """The correlations of the effects of new rewards' seeds with those of observed seeds: (1, n) or (c, n)."""
+        """Correlations of the effects of the next seeds with those of the seeds of n rewards: (1, n) or (c, n).
+
+        The first is for one seed of all candidates, the second for one of each of c candidates.
+        """
         return self.effect.shared(self.next_seeds, self.seeds)
 
     def look_ahead(self, candidates: Tensor) -> LookAhead:

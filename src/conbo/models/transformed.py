@@ -87,7 +87,8 @@ class TransformedPosterior:
     def leave_one_out(self) -> tuple[Tensor, Tensor] | None:
         """Return leave-one-out residuals (n,) and predictive standard deviations (n,), noise included.
 
-        None if the posterior is approximated by inducing points, because then the process does not hold single rewards.
+        None if the posterior is approximated by inducing points, because then the Gaussian process does not hold single
+        rewards.
         """
         found = self.process.leave_one_out()
         if found is None or len(found[0]) != self.process.n_observations:
@@ -190,14 +191,14 @@ class TransformedPosterior:
         return self.output.moments(process.mean(points), process.variance(points), process.noise_at(points))
 
     def _slopes(self, points: Tensor) -> Tensor:
-        """Return factors (n,) that convert deviations of the process at points (n, d) to deviations of rewards."""
+        """Return factors (n,) that convert deviations of the Gaussian process at points (n, d) to those of rewards."""
         process = self.process
         return self.output.slope(process.mean(points), process.variance(points), process.noise_at(points))
 
     def _with_gradients(
         self, points: Tensor, function: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, ...]]
     ) -> list[tuple[Tensor, Tensor]]:
-        """Evaluate a function of the process's mean, variance and noise variance at points (n, d).
+        """Evaluate a function of the Gaussian process's mean, variance and noise variance at points (n, d).
 
         Return each of its results (n,) together with its gradient (n, d) with respect to the points, by the chain rule.
         """
@@ -228,7 +229,7 @@ class TransformedSearch:
     def best(self, states: Tensor, starts: int = 4, steps: int = 10) -> BestActions:
         """Search for the actions with the highest expected reward in states (m, d_s).
 
-        Local searches start at the local maxima of the process's mean.
+        Local searches start at the local maxima of the Gaussian process's mean.
         """
         hints = self.search
 
@@ -268,7 +269,7 @@ class TransformedGains:
         return gains
 
     def _worth(self, before: Tensor, gain: Tensor) -> tuple[Tensor, Tensor]:
-        """Convert knowledge gradients `gain` of the process to units of the reward, elementwise.
+        """Convert knowledge gradients `gain` of the Gaussian process to units of the reward, elementwise.
 
         `before` holds the highest means of the process in the states. The second result is the derivative of the first
         with respect to `gain`.
@@ -279,7 +280,7 @@ class TransformedGains:
 
 @dataclass(frozen=True)
 class WorthOfGains:
-    """Knowledge gradients of k candidates in m states each, converted from the process to units of the reward."""
+    """Knowledge gradients of k candidates in m states each: those of the Gaussian process in units of the reward."""
 
     values: Tensor  # (k, m)
     derivative: Tensor  # (k, m), of the gains in reward with respect to the gains of the process
@@ -298,7 +299,7 @@ class TransformedLines:
     """The look-ahead lines mean + slope z of expected rewards under output warping.
 
     A line is the posterior mean if the reward at a candidate is z standard deviations above its prediction. Its slope
-    is that of the process times a slope of the output map, which is held fixed.
+    is that of the Gaussian process times a slope of the output map, which is held fixed.
     """
 
     mean: Tensor  # (k, m, q)

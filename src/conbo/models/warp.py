@@ -26,7 +26,7 @@ class Warp:
     log_b: Tensor  # (d,)
 
     def __call__(self, points: Tensor) -> Tensor:
-        """Return the warped points w(x) for points x (..., d)."""
+        """Return the warped points w(x) = 1 - (1 - x^a)^b for points x (..., d)."""
         return 1 - (1 - points.clamp(0, 1) ** self.log_a.exp()) ** self.log_b.exp()
 
     def inverse(self, warped: Tensor) -> Tensor:
