@@ -1,5 +1,6 @@
 """What is learned of constrained outcomes."""
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -28,6 +29,18 @@ def test_an_outcome_that_is_a_polynomial_of_the_action_is_learned_more_accuratel
     usual, ours = errors
     assert ours < 0.5 * usual
     assert ours < 1e-3
+
+
+@pytest.mark.parametrize("seed", [10, 26])
+def test_exact_outcomes_are_not_taken_for_noise(seed: int) -> None:
+    """The search from noise to signal climbs slowly, and was once given up."""
+    space = reals(1, 1)
+    seen, other = sobol(40, 2, seed=seed), sobol(100, 2, seed=5)
+    wavy = [(15 * points[:, 1] - 7 - 3 * torch.sin(15 * points[:, 0] - 5)).square() for points in (seen, other)]
+    belief = fit_belief(space, bind(None, space), Observations(seen, wavy[0], pending=seen[:0]), MODEL)
+    errors = belief.to_reward(belief.posterior.mean(other)) - wavy[1]
+    assert float(errors.square().mean().sqrt()) < 0.5 * float(wavy[1].std())
+    assert float(belief.posterior.noise_at(other).max()) < 0.01
 
 
 def test_the_constraint_is_kept_with_confidence_close_to_its_boundary() -> None:

@@ -21,7 +21,6 @@ from conbo.linear_limits import RowLimits
 BatchedFunction = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 Array = NDArray[np.float64]
-CATCH_UP_STEPS = 10  # a search is dropped if this many steps with the predicted gain would not reach the best value
 SUFFICIENT = 1e-4  # fraction of the linearly predicted gain that a step must reach to be accepted (Armijo)
 
 
@@ -35,6 +34,8 @@ class SuccessiveHalving:
     iterations: int  # number of iterations before searches are dropped
     survivors: int  # number of searches that continue
     goal: float = -inf  # value that a search must be able to reach
+    # a search is dropped if this many steps with the predicted gain would not reach the best value
+    catch_up: int = 10
 
 
 @dataclass(frozen=True)
@@ -135,7 +136,7 @@ def ascend(
         if halving is not None and iteration >= halving.iterations:
             final_value[rows] = value  # rows that stopped earlier keep their values
             standing = np.sort(final_value)
-            going &= value + CATCH_UP_STEPS * promised >= max(standing[-1], halving.goal)
+            going &= value + halving.catch_up * promised >= max(standing[-1], halving.goal)
             if iteration == halving.iterations:
                 going &= value >= standing[-min(halving.survivors, r)]
         if not going.all():

@@ -29,7 +29,9 @@ from conbo.models.warped_family import WarpedFamily
 CLIMBED_STARTS = 2  # number of the best screened starts from which a local search begins
 SCREENED_REWARDS = 300  # largest number of rewards with which starts are screened, because each evaluation costs n³
 ITERATIONS = 100  # largest number of iterations of a local search
-HALVING = SuccessiveHalving(iterations=15, survivors=CLIMBED_STARTS)  # starts that lag are dropped
+# Starts that lag are dropped if they cannot catch up in all remaining iterations.  Along a narrow ridge from much to
+# little noise, a search gains little in each step, but tens of nats in the end.
+HALVING = SuccessiveHalving(iterations=15, survivors=CLIMBED_STARTS, catch_up=ITERATIONS)
 TOLERANCE = 1e-3  # nats: a local search ends when its next step promises to gain less
 NEGLIGIBLE_NOISE = 1e-4  # variance of the noise below which heteroscedastic noise is not tried
 WARP_MARGIN = 6.0  # nats of log-density that input warping must gain
