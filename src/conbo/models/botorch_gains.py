@@ -71,7 +71,7 @@ class BotorchLines:
         return cls(mean, covariance / sd[:, None, None], posterior, candidates, states, actions)
 
     def gradient(self, pull: Tensor) -> Tensor:
-        """Return the gradient (k, d) of Σ pull · slope with respect to the k candidates.
+        """Return the gradient (k, d) of Σ pull · slope, over states and actions, with respect to the k candidates.
 
         `pull` (k, m, q) are weights of the q actions in each of the m states, all of which are held fixed.
         """
@@ -144,7 +144,7 @@ class BotorchGains:
 
 
 class BotorchStatesAhead:
-    """Computes knowledge gradients of candidates in fixed states: r sets of m states, one set for each candidate.
+    """Computes knowledge gradients of candidates, each in one of r fixed sets of m states.
 
     A knowledge gradient needs the actions with the highest posterior means after the new reward. These maximizers are
     kept for each set, because they are good starts of the searches for later candidates.

@@ -51,8 +51,8 @@ class MainEffectsKernel(Kernel):
     def scale(self, a: Tensor, b: Tensor) -> Tensor:
         """Return A + σ_X² (..., p, q), the factor of the correlation of actions in the kernel.
 
-        A is that of the kernel without main effects, and σ_X² the variance of the action's main effect. `a` and `b` are
-        p and q states as scaled inputs.
+        A is that of the kernel A κ + B without main effects, and σ_X² the variance of the action's main effect. `a` and
+        `b` are p and q states as scaled inputs.
         """
         return self.interaction.scale(a, b) + self.action_variance
 
@@ -67,8 +67,8 @@ class MainEffectsKernel(Kernel):
     def offset(self, a: Tensor, b: Tensor) -> Tensor | None:
         """Return B + σ_S² k_S' (..., p, q), the term of the kernel that does not depend on actions.
 
-        B is that of the kernel without main effects, and σ_S² k_S' the covariance of the state's main effect. `a` and
-        `b` are p and q states as scaled inputs.
+        B is that of the kernel A κ + B without main effects, and σ_S² k_S' the covariance of the state's main effect.
+        `a` and `b` are p and q states as scaled inputs.
         """
         main = self.state_variance * self.state_effect.correlation(self._of_effect(a), self._of_effect(b))
         own = self.interaction.offset(a, b)
@@ -213,7 +213,7 @@ class MainEffectsFamily(ExtendedFamily):
         )
 
     def kernel(self, parameters: Tensor) -> MainEffectsKernel:
-        """Return the kernel with parameters (p,): log-lengthscales, log-variances, then loadings (any sign)."""
+        """Return the kernel with parameters (p,): log-lengthscales, log-variances, then loadings of any sign."""
         own, effect, variances = self._split(parameters)
         columns = tuple(self.states.categories[column] for column in effect_columns(self.states))
         factor = Factor(Columns(columns), effect.exp(), self.profile)
@@ -269,6 +269,6 @@ class MainEffectsFamily(ExtendedFamily):
         return torch.cat([lengthscales, own, rest], -1), effect, main
 
     def _joined(self, own: Tensor, effect: Tensor, main: Tensor) -> Tensor:
-        """Return r sets of parameters (r, p) that `_split` would split into these three parts."""
+        """Return r sets of parameters (r, p) that `_split` would split into `own`, `effect` and `main`."""
         n_l, n_v = self.family.n_lengthscales, self.family.n_variances
         return torch.cat([own[:, :n_l], effect, own[:, n_l : n_l + n_v], main, own[:, n_l + n_v :]], -1)

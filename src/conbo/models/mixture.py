@@ -370,7 +370,7 @@ class MixtureLines:
         self.slope = mixture._average(within + between) / self._sd[:, None, None]
 
     def gradient(self, pull: Tensor) -> Tensor:
-        """Return the gradient (k, d) of Σ pull · slope with respect to the k candidates.
+        """Return the gradient (k, d) of Σ pull · slope, over states and actions, with respect to the k candidates.
 
         `pull` (k, m, q) are weights of the q actions in each of the m states, all of which are held fixed.
         """
