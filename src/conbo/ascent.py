@@ -68,9 +68,9 @@ def ascend(
     Parameters
     ----------
     function
-        Takes points (k, d) and the indices (k,) of their starts; returns values (k,) and gradients (k, d).
+        Takes k points (k, d) and the indices (k,) of their starts; returns values (k,) and gradients (k, d).
     starts
-        Starting points (r, d).
+        The r starting points (r, d).
     lower, upper
         Bounds (d,); a coordinate with equal bounds stays fixed.
     iterations
@@ -199,7 +199,7 @@ def _within(
 def _update(
     inverse: Array, moved: Array, change: Array, size: Array, curved: NDArray[np.bool_], fresh: NDArray[np.bool_]
 ) -> None:
-    """Update the inverses (r, d, d) of the negated Hessians in place by BFGS, after the steps `moved` (r, d).
+    """Update the inverses (r, d, d) of r negated Hessians in place by BFGS, after the steps `moved` (r, d).
 
     These steps changed the negated gradients by `size` (r,) times `change` (r, d).  Only rows with `curved` (r,) are
     updated: those along whose step the function is concave.  The matrices of rows with `fresh` (r,) are still

@@ -114,7 +114,7 @@ class Belief:
         return self.spread(torch.cat([states.to(actions), actions], -1))[:, d_s:]
 
     def action_limits(self, states: Tensor) -> RowLimits | None:
-        """Return the linear limits on actions in states (r, d_s), for local searches; None without limits."""
+        """Return the linear limits on actions for local searches in r states (r, d_s); None without limits."""
         return action_limits(self.space, states)
 
     def point_limits(self, lower: Tensor, upper: Tensor) -> RowLimits | None:

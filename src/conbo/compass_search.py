@@ -22,7 +22,7 @@ def compass_search(space: Space, function: Callable[[Array], Array], start: Arra
     space
         The space of the actions.
     function
-        Maps actions (k, d_x) to values (k,), which are maximized.
+        Maps k actions (k, d_x) to values (k,), which are maximized.
     start
         The action (d_x,) at which the search begins.
     """

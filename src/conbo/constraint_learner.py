@@ -58,7 +58,7 @@ class ConstraintLearner:
         failed: Tensor,
         earlier: Observations | None = None,
     ) -> LearnedConstraints | None:
-        """Fit the models of all constraints to the completed trials (`told`) and to the points (f, d) that failed.
+        """Fit the models of all constraints to the completed trials (`told`) and to f points (f, d) that failed.
 
         The outcomes of an `earlier` study are used as well.  The result is None if there are no constraints on outcomes
         and too few failures to learn from.

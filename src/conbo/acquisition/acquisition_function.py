@@ -25,7 +25,8 @@ class Acquisition(Protocol):
     def local(self, starts: Tensor) -> BatchedFunction:
         """Return the smooth function that local searches from starts (r, d) maximize.
 
-        It takes points (k, d) and the indices (k,) of their starts, and returns values (k,) and gradients (k, d).
+        There are r starts.  The function takes k points (k, d) and the indices (k,) of their starts, and returns values
+        (k,) and gradients (k, d).
         """
 
     def __call__(self, points: Tensor) -> Tensor:

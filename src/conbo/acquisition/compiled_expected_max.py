@@ -8,7 +8,7 @@ from conbo.loops.expected_max import walk
 
 
 def integrate(a: Tensor, b: Tensor, only_gain: bool = False) -> tuple[Tensor, Tensor, Tensor]:
-    """Return E[max (a + b Z)] - max a (...) of lines a + b z (..., n), with its derivatives.
+    """Return E[max (a + b Z)] - max a (...), Z ~ N(0, 1), of n lines a + b z (..., n), with its derivatives.
 
     The derivatives (..., n) of E[max (a + b Z)] are with respect to a, then b.  With `only_gain`, both are empty.
     """

@@ -53,8 +53,9 @@ POLICY_STARTS = 1  # starts of the search for the policy's action, besides the b
 def state_gains(belief: Belief, actions: Tensor, rule: GainRule) -> StateValue:
     """Return the object that computes knowledge gradients of candidates in states.
 
-    `actions` (p, d_x) is the pool in which each state's best action is searched.  `rule` says how the gain follows from
-    the posterior means after the evaluation; with learned constraints, `ConstrainedGains` has its own rule.
+    `actions` (p, d_x) is a pool of p actions, in which each state's best action is searched.  `rule` says how the gain
+    follows from the posterior means after the evaluation; with learned constraints, `ConstrainedGains` has its own
+    rule.
     """
     if belief.constraints is None:
         return belief.posterior.action_search(belief.space, actions).gains(rule)
@@ -159,7 +160,7 @@ class ConstrainedLineGains:
     def gradient(self, weights: Tensor) -> Tensor:
         """Return the gradients (k, d), in each candidate, of the sum over states of weights (k, m) times values (k, m).
 
-        The actions at which each state's best utility is sought are held fixed.
+        There are k candidates and m states.  The actions at which each state's best utility is sought are held fixed.
         """
         pulls = [self.gain.reward, *self.gain.constraints]
         parts = [one.gradient(pull * weights[..., None]) for one, pull in zip(self.lines, pulls, strict=True)]
@@ -190,7 +191,7 @@ class ConstrainedGains:
         self._known: ShortLists | None = None  # the short lists computed so far
 
     def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
-        """Return a function from candidates (r, d) to approximate gains (r, m) in states (m, d_s), for screening."""
+        """Return a function from r candidates (r, d) to rough gains (r, m) in m states (m, d_s), for screening."""
         lists, (m, d_s) = self.lists(states), states.shape
         points = torch.cat([states[:, None].expand(-1, lists.actions.shape[1], -1), lists.actions], -1)
         flat, shape = points.flatten(0, 1), points.shape[:2]
@@ -223,7 +224,7 @@ class ConstrainedGains:
         return ConstrainedStatesAhead(self, states)
 
     def gains_at(self, candidates: Tensor, states: Tensor, actions: Tensor, worst: Tensor) -> ConstrainedLineGains:
-        """Compute the gains (k, m) of candidates (k, d) in states (k, m, d_s).
+        """Compute the gains (k, m) of k candidates (k, d) in states (k, m, d_s).
 
         Each candidate has its own m states.  The best action of a state is sought among q `actions` (k, m, q, d_x), and
         `worst` (k, m) is its lowest expected reward.
@@ -297,7 +298,7 @@ class ConstrainedStatesAhead:
         self._own = states.new_full((len(states), self._actions.shape[-1]), torch.nan)
 
     def __call__(self, candidates: Tensor, rows: Tensor) -> ConstrainedLineGains:
-        """Compute the gains (k, m) of candidates (k, d); those of candidate i are in the set of states `rows[i]`."""
+        """Compute the gains (k, m) of k candidates (k, d); those of candidate i are in the states of set `rows[i]`."""
         new = self._own[rows].isnan().any(-1)
         self._own[rows[new]] = candidates[new, self._states.shape[-1] :]
         own = self._own[rows][:, None, None].expand(-1, self._states.shape[1], 1, -1)

@@ -56,7 +56,7 @@ class Gains:
 
 
 class ConvexIntegral:
-    """Estimates E[V(Z)] - V(0), Z ~ N(0, 1), of convex functions V from values and slopes at fixed `nodes` (q,).
+    """Estimates E[V(Z)] - V(0), Z ~ N(0, 1), of convex functions V from values and slopes at q fixed `nodes` (q,).
 
     In its methods, `gain` (..., q) and `slope` (..., q) are the values and slopes, at the nodes, of D: the function V
     minus its tangent at zero.
@@ -69,14 +69,14 @@ class ConvexIntegral:
     def _powers(self) -> Tensor:
         """Integrals (4, q-1) of (z - left)^k φ(z) over each interval from a node `left` to the next, for k = 0 to 3.
 
-        φ is the standard normal density.
+        There are q nodes, and φ is the standard normal density.
         """
         left, right = self.nodes[:-1], self.nodes[1:]
         return torch.stack(_shifted_moments(left, right, left, 3))
 
     @cached_property
     def cubic(self) -> Tensor:
-        """Weights (4, q-1) for the integral of the cubic interpolant over each interval between nodes.
+        """Weights (4, q-1) for the integral of the cubic interpolant over each interval between the q nodes.
 
         The integral is the dot product of its four weights with (value at the left node, slope at the left node, value
         at the right node, slope at the right node).
@@ -88,7 +88,7 @@ class ConvexIntegral:
 
     @cached_property
     def chord(self) -> Tensor:
-        """Weights (2, q-1) for the integral of the chord over each interval between nodes.
+        """Weights (2, q-1) for the integral of the chord over each interval between the q nodes.
 
         The integral is the dot product of its two weights with the values at the left and at the right node.
         """
@@ -140,7 +140,7 @@ class ConvexIntegral:
         return inside + (gain[..., [0, -1]] * mass + steepest.abs() * first).sum(-1)
 
     def __call__(self, intercepts: Tensor, slopes: Tensor, similarity: Tensor) -> Gains:
-        """Estimate E[V(Z)] - V(0) (...) from the tangents of V at the nodes.
+        """Estimate E[V(Z)] - V(0) (...) from the tangents of V at the q nodes.
 
         The tangents are given by their intercepts and slopes (..., q).  V is the maximum of a function over actions;
         `similarity` (..., q-1) says how similar the maximizers at neighboring nodes are, from 0 to 1.
@@ -208,7 +208,7 @@ class ConvexIntegral:
 
 
 def _ends(gain: Tensor, slope: Tensor) -> Tensor:
-    """Stack (..., 4, q-1) value and slope at the left node of each interval, then at the right node."""
+    """Stack (..., 4, q-1) value and slope at the left end, then at the right end, of each interval between q nodes."""
     return torch.stack([gain[..., :-1], slope[..., :-1], gain[..., 1:], slope[..., 1:]], -2)
 
 

@@ -156,7 +156,8 @@ class Information:
     def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
         """Return a function for screening: from candidates (r, d) to mutual information (r, m) with peaks of states.
 
-        The states are (m, d_s).  It is cheap because it treats observations as Gaussian, and uses few draws.
+        There are r candidates and m states (m, d_s).  The function is cheap because it treats observations as Gaussian,
+        and uses few draws.
         """
         tables, m = self.tables(states, climb=0), len(states)
 
@@ -171,9 +172,9 @@ class Information:
         return function
 
     def gains(self, candidates: Tensor, states: Tensor, tables: PeakTables, which: Tensor) -> LineGains:
-        """Compute the mutual information (k, m) of candidates (k, d) with the peaks of states (k, m, d_s).
+        """Compute the mutual information (k, m) of k candidates (k, d) with the peaks of m states each (k, m, d_s).
 
-        `tables` holds draws of the model in these states, and `which` (k, m) is the row of each state there.
+        `tables` holds draws of the model in these states, and `which` (k, m) is the index of each state there.
         """
         shape, mine = which.shape, tables.select(which.flatten())
         actions = mine.points[..., self.belief.n_state_dims :].unflatten(0, shape)
@@ -221,7 +222,7 @@ class StatesInformed:
         self._information, self._states, self._tables, self._index = information, states, tables, index
 
     def __call__(self, candidates: Tensor, rows: Tensor) -> LineGains:
-        """Compute the mutual information (k, m) of candidates (k, d) with peaks of m states each.
+        """Compute the mutual information (k, m) of k candidates (k, d) with the peaks of m states each.
 
         For candidate i, these are the states of the set `rows[i]`.
         """

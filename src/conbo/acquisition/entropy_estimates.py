@@ -61,7 +61,7 @@ class PeakTables:
 
 
 def which_peak(values: Tensor) -> Tensor:
-    """Return the index (..., N) of the highest value of each draw (..., N, p) of p function values."""
+    """Return the index (..., N) of the highest value of each of N draws (..., N, p) of p function values."""
     return values.argmax(-1)
 
 
@@ -82,7 +82,7 @@ def which_value(values: Tensor) -> Tensor:
 
 
 def root_and_whitening(covariance: Tensor, prior: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the matrices V √Λ and V Λ^-½ (c, p, p) of covariance matrices V Λ Vᵀ (c, p, p).
+    """Return the matrices V √Λ and V Λ^-½ (c, p, p) of c covariance matrices V Λ Vᵀ (c, p, p) of p variables.
 
     Eigenvalues that are only rounding errors, compared with the prior variances (c,), are treated as zero in both
     matrices.  The others are sorted by decreasing size, because a quasi-random sequence is most even in its first
@@ -197,12 +197,18 @@ def retrospective(slope: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
 
 
 def whitened(slope: Tensor, tables: PeakTables) -> Tensor:
-    """Return slopes σ̃ (c, p) in whitened coordinates: b = Λ^-½ Vᵀ σ̃ (c, p), for posterior covariances V Λ Vᵀ."""
+    """Return slopes σ̃ (c, p) in whitened coordinates: b = Λ^-½ Vᵀ σ̃ (c, p), for posterior covariances V Λ Vᵀ.
+
+    There are c pairs of a candidate and a state, and p actions in each state.
+    """
     return (slope[:, None] @ tables.whitening)[:, 0]
 
 
 def outcome(b: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
-    """Return mean (c, N) and variance (c,) of the observation Z given each of N draws, for whitened slopes b (c, p)."""
+    """Return mean (c, N) and variance (c,) of the observation Z given each of N draws, for whitened slopes b (c, p).
+
+    There are c pairs of a candidate and a state, and p actions in each state.
+    """
     left = 1 - b.square().sum(-1)
     return b @ tables.normals.mT, left.clamp(1e-6, 1.0)
 
@@ -233,6 +239,7 @@ def with_derivative(
     """Return the values (c,) of `information` and their derivatives (c, p) with respect to `slope` (c, p).
 
     `information` is a function of the whitened slopes (c, p), which `whitened` computes from `slope` and `tables`.
+    There are c pairs of a candidate and a state, and p actions in each state.
     """
     with torch.enable_grad():
         variable = slope.detach().requires_grad_(True)

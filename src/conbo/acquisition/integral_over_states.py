@@ -334,7 +334,7 @@ class ConditionalAcquisition:
         return self.rule.around(points[:, : self._d_s], self._importance(points), times)
 
     def local(self, starts: Tensor) -> BatchedFunction:
-        """Return the function that local searches from starts (r, d) maximize, with values and gradients.
+        """Return the function that local searches from r starts (r, d) maximize, with values and gradients.
 
         The states of the integral are chosen for each start and stay fixed during its search.
         """
@@ -387,7 +387,7 @@ class AveragedAcquisition:
         return weighted(self.weights, [part.integral(points, times) for part in self.parts])
 
     def local(self, starts: Tensor) -> BatchedFunction:
-        """Return the function that local searches from starts (r, d) maximize, with values and gradients.
+        """Return the function that local searches from r starts (r, d) maximize, with values and gradients.
 
         The states of each integral are chosen for each start and stay fixed during its search.
         """

@@ -29,7 +29,9 @@ class Bounds:
 
 
 def knowledge_gradient_bounds(gains: ExactGains, candidates: Tensor, states: Tensor) -> Bounds:
-    """Compute estimates and bounds (r, m) of the knowledge gradients of candidates (r, d) in states (r, m, d_s).
+    """Compute estimates and bounds (r, m) of the knowledge gradients of r candidates, each in m states of its own.
+
+    Candidates are (r, d) and states (r, m, d_s).
 
     The bounds hold if every search for a state's best action finds the global maximum, so each has several starts.
     """

@@ -63,7 +63,8 @@ class AcquisitionPerCost:
     def local(self, starts: Tensor) -> BatchedFunction:
         """Return the function that local searches from starts (r, d) maximize: the value per cost, or its logarithm.
 
-        It takes points (k, d) and the indices (k,) of their starts, and returns values (k,) and gradients (k, d).
+        There are r starts.  The function takes k points (k, d) and the indices (k,) of their starts, and returns values
+        (k,) and gradients (k, d).
         """
         inner, log = self.acquisition.local(starts), self.climbs_logarithm
 

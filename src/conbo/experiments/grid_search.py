@@ -141,7 +141,7 @@ def state_grid(problem: Problem, k: int) -> Array:
 
 
 def can_interpolate(space: Space, grid: Array) -> bool:
-    """Whether actions can be interpolated between the states of a grid (k, d_s).
+    """Whether actions can be interpolated between the k states of a grid (k, d_s).
 
     Nothing may be categorical, and each side of the grid needs two or more states.
     """

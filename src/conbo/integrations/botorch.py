@@ -179,7 +179,7 @@ class ConditionalKnowledgeGradient(AcquisitionFunction):
         Parameters
         ----------
         X
-            Candidates (b, 1, d), in the units of the model.
+            b candidates (b, 1, d), in the units of the model.
 
         Returns
         -------

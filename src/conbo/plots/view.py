@@ -120,7 +120,7 @@ class View:
         return summarize(self.belief, self.actions, self.policy.maximize)
 
     def best_of_draws(self, states: Tensor) -> Tensor | None:
-        """The best actions (m, draws, d_x) in states (m, d_s), by functions that are drawn from the posterior.
+        """The best actions (m, draws, d_x) in m states (m, d_s), by several functions drawn from the posterior.
 
         The result is None if the model cannot draw whole functions, or if the policy has a recipe of its own or learned
         constraints, so that it is not simply the model's best action.

@@ -59,7 +59,8 @@ class PolicyGradient:
     def _fitted(self, features: Tensor, actions: Tensor, advantage: Tensor) -> Tensor:
         """Return the coefficients θ (f, d_x) that maximize the expected advantage.
 
-        For n observations, `features` (n, f) are those of the states, `actions` are (n, d_x) and `advantage` is (n,).
+        For n observations, `features` (n, f) are f functions of the states, `actions` are (n, d_x) and `advantage` is
+        (n,).
         """
         shape = features.shape[1], actions.shape[1]
 
@@ -86,7 +87,10 @@ def quadratic(states: Tensor) -> Tensor:
 
 
 def baseline(states: Tensor, rewards: Tensor, bandwidth: float) -> Tensor:
-    """Return the baseline V(s) (n,) at n observed states (n, f): a kernel-weighted mean of the rewards (n,)."""
+    """Return the baseline V(s) (n,) at n observed states (n, f): a kernel-weighted mean of the rewards (n,).
+
+    The states have f columns, because categories are encoded one-hot.
+    """
     similarity = torch.exp(-squared_distances(states, states) / (2 * bandwidth**2))
     return similarity @ rewards / similarity.sum(-1)
 

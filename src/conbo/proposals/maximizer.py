@@ -169,7 +169,7 @@ class Maximizer:
     def _climb(
         self, acquisition: Acquisition, belief: Belief, starts: Tensor, tolerance: float, state: Tensor | None
     ) -> Ascent:
-        """Run local searches for the maximum from starts (r, d), with the state fixed if one (d_s,) is given."""
+        """Run local searches for the maximum from r starts (r, d), with the state fixed if one (d_s,) is given."""
         lower, upper = box(starts, state)
         function, limits = acquisition.local(starts), belief.point_limits(lower, upper)
         return ascend(
@@ -185,10 +185,10 @@ class Maximizer:
         tolerance: float,
         state: Tensor | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Run local searches from starts (r, d), each for an evaluation with its own simulator seed (r,).
+        """Run local searches from r starts (r, d), each for an evaluation with its own simulator seed.
 
-        `seeds` (r,) were used before.  Return the results (k, d) of the best k searches, their accurate values (k,) and
-        their seeds (k,).
+        These `seeds` (r,) were used before.  Return the results (k, d) of the best k searches, their accurate values
+        (k,) and their seeds (k,).
         """
         ascent = self._climb(acquisition.for_seeds(seeds), belief, starts, tolerance, state)
         best = ascent.values.argsort(descending=True, stable=True)[: self.finalists]

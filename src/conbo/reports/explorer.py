@@ -67,7 +67,10 @@ def _plain(value: Any) -> Any:
 
 
 def _pool(view: View) -> Tensor:
-    """Actions (k, d_x) from which searches start: the candidates of the policy, and its actions in some states."""
+    """Actions from which searches start: the pool of the policy's searches, and its actions in some states.
+
+    They are k rows (k, d_x) of the unit cube.
+    """
     candidates = action_candidates(view.belief, GpArgmax().candidates, torch.Generator().manual_seed(0))
     states = view.typical_states[0]
     chosen = states[:: -(-len(states) // POLICY_STATES)]

@@ -27,11 +27,11 @@ def every_action(belief: Belief, most: int) -> Tensor | None:
 def likely_peaks(
     posterior: Predicts, pool: Tensor, states: Tensor, normals: Tensor, n: int, feasible: Tensor | None = None
 ) -> Tensor:
-    """Return, for each state (c, d_s), the n actions (c, n, d_x) of a pool (p, d_x) that are most probably its best.
+    """Return, for each of c states (c, d_s), the n actions (c, n, d_x) that are most probably its best.
 
-    The probabilities are frequencies in joint draws from the posterior, which are made with standard normals
-    (p, draws). Actions that are the best in no draw follow, those that come closest first, then those that are not
-    `feasible` (c, p).
+    They are from a pool of p actions (p, d_x).  The probabilities are frequencies in joint draws from the posterior,
+    which are made with standard normals (p, draws).  Actions that are the best in no draw follow, those that come
+    closest first, then those that are not `feasible` (c, p).
     """
     mean, covariance = joint_moments(posterior, states, pool.expand(len(states), -1, -1))
     if feasible is not None:
@@ -49,6 +49,6 @@ def likely_peaks(
 
 
 def joint_moments(posterior: Predicts, states: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
-    """Return posterior means (c, p) and covariances (c, p, p) of p actions (c, p, d_x) in each state (c, d_s)."""
+    """Return posterior means (c, p) and covariances (c, p, p) of p actions (c, p, d_x) in each of c states (c, d_s)."""
     c, p, _ = actions.shape
     return posterior.joint(torch.cat([states[:, None].expand(c, p, -1), actions], -1))
