@@ -92,7 +92,7 @@ class _Pool:
     sampled: int | None  # number of sampled states; None if all states are in the pool
 
     def variance(self, values: Array) -> float:
-        """Return the variance of the mean of values (N,), one for each of N states, that is due to sampling the states."""
+        """Return the variance of the mean of values (N,), one for each of N states, due to the sampling of states."""
         if self.sampled is None:
             return 0.0
         return float(values.reshape(REPLICATES, -1).mean(axis=1).var(ddof=1)) / REPLICATES

@@ -23,7 +23,7 @@ from conbo.spaces import Categorical, Feasible, RedundantConstraintWarning, Spac
 
 @dataclass(frozen=True)
 class _FeasibleInBoth:
-    """The user's function `feasible` in the joint space of two studies, in which the study is an additional state."""
+    """The user's function `feasible` in the joint space of two studies, whose first state parameter names the study."""
 
     function: Feasible  # the user's function
     name: str  # name of the additional state

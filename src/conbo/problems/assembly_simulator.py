@@ -235,7 +235,7 @@ def simulate(
 def simulate_with_stock(
     demands: ArrayLike, levels: ArrayLike, replications: int, seed: int | Seeds = 0
 ) -> tuple[Floats, Floats]:
-    """Simulate m pairs as `simulate` does; return rewards and mean numbers of units in stock: (m, replications) each."""
+    """Simulate m pairs as `simulate` does; return rewards and mean numbers of units in stock (m, replications)."""
     return _simulate(demands, levels, replications, seed, "arrival_rate", log_rows=0)[:2]
 
 

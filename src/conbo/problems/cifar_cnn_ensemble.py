@@ -43,7 +43,10 @@ class StackedImages:
 
 
 def first_patches(images: Tensor) -> Tensor:
-    """Convert images (n, 32, 32, 3) of bytes to the patches (n, pixels, PATCH) that the first filters see."""
+    """Convert n images (n, 32, 32, 3) of bytes to the patches (n, pixels, PATCH) that the first filters see.
+
+    There is a patch of PATCH numbers for each pixel of an image.
+    """
     patches = _patches(scaled(images).permute(0, 2, 3, 1)[None])[0]
     return torch.nn.functional.pad(patches, (0, PATCH - patches.shape[-1]))
 

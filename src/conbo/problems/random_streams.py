@@ -42,7 +42,10 @@ DRAWS_PER_NORMAL = 32
 
 
 def _layer_edges() -> NDArray[np.float64]:
-    """Return the right edges of the ziggurat's layers, from the lowest to the highest, and 0 at the end."""
+    """Return the right edges of the layers into which the ziggurat method cuts the normal density, the lowest first.
+
+    The last entry is 0.
+    """
     edges = [LAYER_AREA / math.exp(-0.5 * TAIL**2), TAIL]
     while len(edges) < LAYERS:
         top = LAYER_AREA / edges[-1] + math.exp(-0.5 * edges[-1] ** 2)
@@ -85,19 +88,19 @@ def substream(key: np.uint64, number: int) -> np.uint64:
 
 @compiled
 def uniform(key: np.uint64, index: int) -> float:
-    """Return draw number `index` of a stream: uniform on the open interval (0, 1)."""
+    """Return draw number `index` of the stream `key`: uniform on the open interval (0, 1)."""
     return _to_unit(_bits(key, index))
 
 
 @compiled
 def exponential(key: np.uint64, index: int) -> float:
-    """Return draw number `index` of a stream: exponential with mean 1."""
+    """Return draw number `index` of the stream `key`: exponential with mean 1."""
     return -math.log(uniform(key, index))
 
 
 @compiled
 def erlang(key: np.uint64, index: int, shape: int) -> float:
-    """Return draw number `index` of a stream: gamma with integer shape and scale 1, a sum of exponentials."""
+    """Return draw number `index` of the stream `key`: gamma with integer shape and scale 1, a sum of exponentials."""
     product = 1.0
     for part in range(shape):
         product *= uniform(key, shape * index + part)
@@ -106,7 +109,7 @@ def erlang(key: np.uint64, index: int, shape: int) -> float:
 
 @compiled
 def normal(key: np.uint64, index: int) -> float:
-    """Return draw number `index` of a stream: standard normal, by the ziggurat method (rejection sampling)."""
+    """Return draw number `index` of the stream `key`: standard normal, by the ziggurat method (rejection sampling)."""
     draw = DRAWS_PER_NORMAL * index
     while True:
         bits = _bits(key, draw)
