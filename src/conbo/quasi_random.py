@@ -7,6 +7,7 @@ as in torch; they are scrambled by a random lower triangular matrix and a random
 
 from __future__ import annotations
 
+import threading
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +25,16 @@ BITS = 30  # bits per coordinate
 _DIRECTIONS = Path(__file__).with_name("sobol_directions.npy")
 
 
+class _Local(threading.local):
+    """The random numbers of each thread; they are seeded anew, because a new object takes a quarter millisecond."""
+
+    def __init__(self) -> None:
+        self.random = np.random.RandomState(0)
+
+
+_LOCAL = _Local()
+
+
 def sobol(n: int, d: int, seed: int) -> Tensor:
     """Return n scrambled Sobol points (n, d) of the unit cube (d >= 1) as a tensor."""
     import torch
@@ -37,13 +48,15 @@ def sobol_points(n: int, d: int, seed: int) -> Array:
     if d > len(directions):  # more columns than the table of direction numbers has
         return _torch_sobol(n, d, seed)
     # torch draws random bits as the lowest bits of the Mersenne Twister's numbers
-    numbers = np.random.RandomState(seed % 2**32).randint(2**32, size=d * BITS * (1 + BITS), dtype=np.uint32)
+    _LOCAL.random.seed(seed % 2**32)
+    numbers = _LOCAL.random.randint(2**32, size=d * BITS * (1 + BITS), dtype=np.uint32)
     bits = (numbers & 1).astype(np.int64)
     powers = 1 << np.arange(BITS)
     shift = bits[: d * BITS].reshape(d, BITS) @ powers  # (d,)
     matrices = np.tril(bits[d * BITS :].reshape(d, BITS, BITS), -1) + np.eye(BITS, dtype=np.int64)
     direction_bits = directions[:, :, None] >> np.arange(BITS)[::-1] & 1  # (d, directions, bits), the highest first
-    scrambled = (direction_bits @ matrices.transpose(0, 2, 1) & 1) @ powers[::-1]  # (d, directions)
+    sums = direction_bits.astype(np.float64) @ matrices.transpose(0, 2, 1)  # of at most 30 bits; floats are faster
+    scrambled = (sums.astype(np.int64) & 1) @ powers[::-1]  # (d, directions)
     # in the order of the Gray code, each point is the one before xor a single direction number
     steps = np.arange(1, n)
     changed = np.frexp(steps & -steps)[1] - 1  # position of the lowest bit that is set

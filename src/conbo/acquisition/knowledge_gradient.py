@@ -25,6 +25,7 @@ maximizers (`GainRule`).  The posterior decides how the maximizers are found.
 """
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Protocol
 
 import torch
@@ -60,6 +61,12 @@ def discrete_gain(mean: Tensor, slope: Tensor, similarity: Tensor) -> tuple[Tens
 DISCRETE = GainRule(None, discrete_gain, expected_gain)  # the rule for a maximum over a fixed set of actions
 
 
+@cache
+def _integral(n_z: int, spread: float, device: torch.device) -> ConvexIntegral:
+    """Return the integral over z from its values at n_z nodes; its weights are computed only once."""
+    return ConvexIntegral(quantile_nodes(n_z, spread).to(device))
+
+
 @dataclass(frozen=True)
 class HybridKG:
     """A recipe for the knowledge gradient from the best actions at a few values of the standardized observation Z."""
@@ -76,8 +83,8 @@ class HybridKG:
 
     def build(self, belief: Belief, generator: torch.Generator) -> StateValue:
         """Build the object that computes knowledge gradients of candidates in states, for one belief."""
-        nodes = quantile_nodes(self.n_z, self.spread).to(belief.device)
-        integral = ConvexIntegral(nodes)
+        integral = _integral(self.n_z, self.spread, belief.device)
+        nodes = integral.nodes
 
         def combine(mean: Tensor, slope: Tensor, similarity: Tensor) -> tuple[Tensor, Tensor]:
             if self.estimate == "lower":
