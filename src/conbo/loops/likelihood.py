@@ -1,13 +1,13 @@
 """Cholesky factors and inverses of the covariances of up to a few hundred rewards, and log-likelihoods from them.
 
-All functions work on r covariance matrices, one for each set of hyperparameters. The inverses are summed up four rows
+All functions work on r covariance matrices, one for each set of hyperparameters. Several rows and columns are computed
 at a time, which reads less memory. If a matrix is not positive definite, no error is raised, but the diagonal of its
 factor has NaN, infinity or zero.
 """
 
 from math import log, sqrt
 
-from conbo.loops.compiling import MAY_FAIL, Array, fast
+from conbo.loops.compiling import MAY_FAIL, Array, fast, inlined
 
 
 @fast("void(f8[:,:,::1], f8[:,::1], f8[:,:,::1], f8[:,:,::1], f8[:,::1])", fastmath=MAY_FAIL)
@@ -26,16 +26,34 @@ def factorize_and_invert(
     n = matrices.shape[1]
     for r in range(len(matrices)):
         factor, inverse = factors[r], inverses[r]
-        for i in range(n):
-            for j in range(i):
-                total = 0.0
+        matrix = matrices[r]
+        for i in range(0, n, 2):  # two rows of the factor at a time; an odd last one is computed twice
+            h = i + 1 if i + 1 < n else i
+            fours = i // 4 * 4
+            for j in range(0, fours, 4):  # four columns at a time
+                i0, i1, i2, i3, h0, h1, h2, h3 = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
                 for k in range(j):
-                    total += factor[i, k] * factor[j, k]
-                factor[i, j] = (matrices[r, i, j] - total) / factor[j, j]
-            total = 0.0
-            for k in range(i):
-                total += factor[i, k] * factor[i, k]
-            factor[i, i] = sqrt(matrices[r, i, i] + noise[r, i] - total)
+                    a, b = factor[i, k], factor[h, k]
+                    i0 += a * factor[j, k]
+                    i1 += a * factor[j + 1, k]
+                    i2 += a * factor[j + 2, k]
+                    i3 += a * factor[j + 3, k]
+                    h0 += b * factor[j, k]
+                    h1 += b * factor[j + 1, k]
+                    h2 += b * factor[j + 2, k]
+                    h3 += b * factor[j + 3, k]
+                _fill_four(matrix[i], factor, j, factor[i], i0, i1, i2, i3)
+                _fill_four(matrix[h], factor, j, factor[h], h0, h1, h2, h3)
+            for row in range(i, h + 1):
+                for j in range(fours, row):
+                    total = 0.0
+                    for k in range(j):
+                        total += factor[row, k] * factor[j, k]
+                    factor[row, j] = (matrix[row, j] - total) / factor[j, j]
+                total = 0.0
+                for k in range(row):
+                    total += factor[row, k] * factor[row, k]
+                factor[row, row] = sqrt(matrix[row, row] + noise[r, row] - total)
         for i in range(n):  # row i of the inverse of the factor, from the rows above it
             for j in range(i):
                 roots[i, j] = 0.0
@@ -64,6 +82,20 @@ def factorize_and_invert(
         for i in range(n):
             for j in range(i):
                 inverse[j, i] = inverse[i, j]
+
+
+@inlined
+def _fill_four(matrix: Array, factor: Array, j: int, row: Array, t0: float, t1: float, t2: float, t3: float) -> None:
+    """Write columns j to j + 3 of one row of a Cholesky factor, given their sums over the columns before j.
+
+    `matrix` (n,) is the same row of the covariance matrix.
+    """
+    row[j] = (matrix[j] - t0) / factor[j, j]
+    row[j + 1] = (matrix[j + 1] - t1 - row[j] * factor[j + 1, j]) / factor[j + 1, j + 1]
+    t2 += row[j] * factor[j + 2, j] + row[j + 1] * factor[j + 2, j + 1]
+    row[j + 2] = (matrix[j + 2] - t2) / factor[j + 2, j + 2]
+    t3 += row[j] * factor[j + 3, j] + row[j + 1] * factor[j + 3, j + 1] + row[j + 2] * factor[j + 3, j + 2]
+    row[j + 3] = (matrix[j + 3] - t3) / factor[j + 3, j + 3]
 
 
 @fast("void(f8[:,:,::1], f8[:,:,::1], f8[::1], f8[::1], f8[::1], f8[:,:,::1], f8[:,::1])", fastmath=MAY_FAIL)
