@@ -1,6 +1,7 @@
 """How columns of the unit cube become features of a kernel: numbers stay as they are, categories become one-hot."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from math import sqrt
 from typing import TypeAlias
 
@@ -50,22 +51,22 @@ class Columns:
         """Number of features that the columns become."""
         return len(self.owner)
 
-    @property
+    @cached_property
     def owner(self) -> tuple[int, ...]:
         """The index of the column from which each feature comes."""
         return tuple(c for c, count in enumerate(self.categories) for _ in range(self._width(count)))
 
-    @property
+    @cached_property
     def numeric(self) -> tuple[int, ...]:
         """The indices of the numeric columns."""
         return tuple(c for c, count in enumerate(self.categories) if count == 0)
 
-    @property
+    @cached_property
     def categorical(self) -> tuple[int, ...]:
         """The indices of the categorical columns."""
         return tuple(c for c, count in enumerate(self.categories) if count)
 
-    @property
+    @cached_property
     def numeric_features(self) -> tuple[int, ...]:
         """The indices of the features that come from numeric columns."""
         return tuple(f for f, c in enumerate(self.owner) if self.categories[c] == 0)
