@@ -1,8 +1,14 @@
 """The number of threads that torch may use: one for small problems, because small operations run fastest on one."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cache
+from typing import TypeVar
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 SMALL = 1500  # largest number of observations up to which a second thread costs more time than it saves
 
@@ -25,3 +31,31 @@ def threads_for(n_observations: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def in_threads(function: Callable[[Item], Result], items: Sequence[Item], threads: int) -> list[Result]:
+    """Return the function's results for all items, computed by this thread and others that take the next item in turn.
+
+    The function should spend its time in compiled loops, which release the GIL. With one thread, this is a plain loop.
+    """
+    if threads == 1 or len(items) == 1:
+        return [function(item) for item in items]
+    results: dict[int, Result] = {}
+    places = iter(range(len(items)))  # shared by all threads
+
+    def take_turns() -> None:
+        for place in places:
+            results[place] = function(items[place])
+
+    helpers = [_helpers(os.getpid()).submit(take_turns) for _ in range(min(threads, len(items)) - 1)]
+    take_turns()
+    for helper in helpers:
+        if not helper.cancel():  # it has started
+            helper.result()
+    return [results[place] for place in range(len(items))]
+
+
+@cache
+def _helpers(process: int) -> ThreadPoolExecutor:
+    """Return the thread pool of the process with this id; threads do not survive a fork, so pools are not shared."""
+    return ThreadPoolExecutor(max_workers=available_threads())

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Cauchy, LogNormal, MultivariateNormal, Normal
 
-from conbo.models import compiled
+from conbo.models import compiled, product_terms
 from conbo.models.heteroscedastic_noise import HeteroscedasticNoise
 from conbo.models.kernel_families import KernelFamily
 from conbo.models.kernels import Kernel
@@ -158,6 +158,22 @@ def test_many_parameters_are_split_into_calls_that_an_interrupt_need_not_wait_fo
     torch.testing.assert_close(split.of_rewards(starts, columns), whole.of_rewards(starts, columns))
 
     assert sizes == [3, 3, 2, 3, 3, 2]
+
+
+def test_likelihoods_do_not_depend_on_threads_nor_on_the_number_computed_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    space, family = FAMILIES["main effects mixed"]
+    target, parameters = objective(family, *data(space), "varying")
+    together = target(parameters)
+    monkeypatch.setattr(product_terms, "NUMBERS_AT_ONCE", 1)
+    one_by_one = target(parameters)
+    monkeypatch.setattr(product_terms, "WORK_PER_THREAD", 1)
+    monkeypatch.setattr(product_terms, "available_threads", lambda: 3)
+
+    for ours, alone, whole in zip(target(parameters), one_by_one, together, strict=True):
+        assert torch.equal(ours, alone)
+        torch.testing.assert_close(ours, whole, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 30])

@@ -5,9 +5,6 @@ divided among a few threads.  The loops release the GIL and use no threads of th
 competes with torch's.
 """
 
-import os
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from itertools import pairwise
 
 import numpy as np
@@ -18,16 +15,10 @@ from conbo.loops.ascent import ascend_rows, ascend_rows_within_limits
 from conbo.loops.compiling import Array
 from conbo.loops.profiles import coefficients
 from conbo.models.feature_limits import FeatureLimits
-from conbo.threads import available_threads
+from conbo.threads import available_threads, in_threads
 
-WORK_PER_THREAD = 100_000  # least number of kernel values per thread: with fewer, a thread costs more than it saves
+WORK_PER_THREAD = 300_000  # least number of distances and products per thread: with fewer, a thread saves no time
 CHUNKS_PER_THREAD = 4  # number of chunks of rows per thread: with more, threads wait less for the last one
-
-
-@cache
-def _threads(process: int) -> ThreadPoolExecutor:
-    """Return the thread pool of the process with this id; threads do not survive a fork, so pools are not shared."""
-    return ThreadPoolExecutor(max_workers=available_threads())
 
 
 def ascend(
@@ -78,28 +69,17 @@ def ascend(
     )
     outputs = (x, mean, slope, correlation)
 
-    def climb(first: int, last: int) -> None:
+    def climb(part: tuple[int, int]) -> None:
         scratch, small = np.empty((7 + features, n)), np.empty((4 + 3 * features, features))
         stuck = np.empty(features, dtype=np.bool_)
         scratches = scratch, scratch.view(np.int64), small, stuck, *_limit_scratch(limits, len(free))
-        loop(first, last, *inputs, *outputs, *scratches)
+        loop(*part, *inputs, *outputs, *scratches)
 
-    work = rows * q * (n + 1) * (steps + 1)
+    work = rows * q * (n + 1) * (steps + 1) * (features + 2)  # derivatives by many features take longer
     threads = max(1, min(available_threads(), rows, work // WORK_PER_THREAD))
-    if threads == 1:
-        climb(0, rows)
-    else:
-        bounds = np.linspace(0, rows, min(CHUNKS_PER_THREAD * threads, rows) + 1).astype(int).tolist()
-        chunks = iter(list(pairwise(bounds)))  # every thread takes the next chunk, so that none waits long for another
-
-        def take_chunks() -> None:
-            for first, last in chunks:
-                climb(first, last)
-
-        helpers = [_threads(os.getpid()).submit(take_chunks) for _ in range(threads - 1)]
-        take_chunks()
-        for helper in helpers:
-            helper.result()
+    chunks = 1 if threads == 1 else min(CHUNKS_PER_THREAD * threads, rows)
+    bounds = np.linspace(0, rows, chunks + 1).astype(int).tolist()
+    in_threads(climb, list(pairwise(bounds)), threads)
     for sums, constant in zip((mean, slope), constants, strict=True):
         sums += constant.numpy()[:, None]
     return tuple(torch.from_numpy(array) for array in outputs)  # type: ignore[return-value]

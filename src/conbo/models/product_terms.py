@@ -18,8 +18,10 @@ from conbo.models import compiled
 from conbo.models.columns import Columns
 from conbo.models.compiled_likelihood import MOST_REWARDS, failures
 from conbo.models.profiles import Profile
+from conbo.threads import available_threads, in_threads
 
 NUMBERS_AT_ONCE = 2**14  # largest number of covariances computed at once, so that they stay in the processor's cache
+WORK_PER_THREAD = 2 * 10**6  # least number r n³ of multiplications for each thread: with less, threads cost more time
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,9 @@ class TermLikelihoods:
         r, n = len(parameters), len(self._rewards)
         if r > (most := max(1, NUMBERS_AT_ONCE // n**2)):
             noise = np.broadcast_to(noise, (r, noise.shape[-1]))
-            pieces = [self(parameters[i : i + most], noise[i : i + most]) for i in range(0, r, most)]
+            threads = max(1, min(available_threads(), r * n**3 // WORK_PER_THREAD))
+            pairs = [(parameters[i : i + most], noise[i : i + most]) for i in range(0, r, most)]
+            pieces = in_threads(lambda pair: self(*pair), pairs, threads)
             values, means, in_parameters, in_noise = (np.concatenate(piece) for piece in zip(*pieces, strict=True))
             return values, means, in_parameters, in_noise
         parts = [term.covariance(parameters) for term in self._terms]
@@ -96,7 +100,7 @@ class _PreparedTerm:
 
     def __init__(self, term: ProductTerm, points: Tensor, n_parameters: int) -> None:
         self._coefficients, self._unit = coefficients(term.profile.name), term.profile.unit
-        self._variance, self._scratch = term.variance, np.empty((4, len(points)))
+        self._variance, self._n = term.variance, len(points)
         self._blocks = [_prepared(block, points, n_parameters) for block in (term.states, term.actions)]
 
     def covariance(self, parameters: Array) -> tuple[Array, Array, Array]:
@@ -104,12 +108,12 @@ class _PreparedTerm:
 
         They are those of n points, for r sets of parameters (r, p).
         """
-        n = self._scratch.shape[1]
+        n = self._n
         states, actions = (
             features * (self._unit * np.exp(-parameters[:, owners]))[..., None] for features, owners, _ in self._blocks
         )
         matrix, variance = np.empty((len(parameters), n, n)), np.exp(parameters[:, self._variance])
-        scratch = self._scratch
+        scratch = np.empty((4, n))
         product_family.covariance(
             self._coefficients, states, actions, variance, matrix, scratch, scratch.view(np.int64)
         )
@@ -122,7 +126,7 @@ class _PreparedTerm:
         three arguments are the results of `covariance`.
         """
         blocks = np.zeros(states.shape[:2]), np.zeros(actions.shape[:2])
-        in_variance, scratch = np.zeros(len(matrix)), self._scratch
+        in_variance, scratch = np.zeros(len(matrix)), np.empty((2, self._n))
         product_family.pull_back(
             self._coefficients, states, actions, matrix, gradient, *blocks, in_variance, scratch[0], scratch[1]
         )
