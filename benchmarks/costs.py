@@ -1,6 +1,6 @@
 """How much it saves to know the costs of evaluations: Branin, whose evaluations cost from 1 to 10.
 
-    python benchmarks/costs.py --seeds 20 --jobs 2
+    python benchmarks/costs.py --seeds 20 --first-seed 400 --jobs 2
 
 The method 'conbo' runs with the cost function (aware) and without it (blind), each until it has paid 100.  The
 opportunity costs of their policies are geometric means over the seeds.  For several amounts that the blind method paid,
@@ -73,14 +73,15 @@ def main() -> None:
     """Run both methods with both cost functions, and print a table for each function."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--noise", type=float, default=0.0)
     parser.add_argument("--jobs", type=int, default=1)
     options = parser.parse_args()
+    seeds = range(options.first_seed, options.first_seed + options.seeds)
     with ProcessPoolExecutor(options.jobs) as pool:
         for cost in (rising, falling):
             blind, aware = (
-                typical(list(pool.map(partial(curve, cost, knows, options.noise), range(options.seeds))))
-                for knows in (False, True)
+                typical(list(pool.map(partial(curve, cost, knows, options.noise), seeds))) for knows in (False, True)
             )
             print(f"cost {cost.__name__} with the action:")
             for payment in SHOWN:

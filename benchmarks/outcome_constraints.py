@@ -1,6 +1,6 @@
 """How much a learned constraint costs: compares Branin with a limit on a load to plain Branin, after 40 evaluations.
 
-    python benchmarks/outcome_constraints.py --seeds 20 --noise 5 --jobs 2
+    python benchmarks/outcome_constraints.py --seeds 20 --first-seed 500 --noise 5 --jobs 2
 
 In the constrained problem, opportunity costs are differences from the best action that satisfies the constraint. The
 violation is the fraction of states in which the policy's action truly violates the constraint.
@@ -38,14 +38,15 @@ def main() -> None:
     """Run both problems with all seeds, and print the scores."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--noise", type=float, default=5.0)
     parser.add_argument("--jobs", type=int, default=1)
     options = parser.parse_args()
-    means = []
+    means, seeds = [], range(options.first_seed, options.first_seed + options.seeds)
     with ProcessPoolExecutor(options.jobs) as pool:
         for make in (branin, branin_constrained):
-            found = list(pool.map(partial(scores, make, options.noise), range(options.seeds)))
-            for seed, (cost, broken) in enumerate(found):
+            found = list(pool.map(partial(scores, make, options.noise), seeds))
+            for seed, (cost, broken) in zip(seeds, found, strict=True):
                 print(f"{make.__name__}, seed {seed}: opportunity cost {cost:.4g}, violation {broken:.1%}")
             cost, broken = (statistics.mean(column) for column in zip(*found, strict=True))
             print(f"{make.__name__}: mean opportunity cost {cost:.4g}, violation in {broken:.1%} of states")

@@ -53,3 +53,19 @@ def test_the_constraint_is_kept_with_confidence_close_to_its_boundary() -> None:
     inside, outside = (torch.stack([states, boundary + step], -1) for step in (-0.02, 0.02))
     assert bool(learned.is_sure(learned.log_probability(inside)).all())
     assert float(learned.probability(outside).max()) < 0.05
+
+
+def test_the_policy_s_probability_does_not_treat_hyperparameters_as_known() -> None:
+    space = reals(1, 1)
+    seen = sobol(15, 2, seed=0)
+    told = Observations(seen, seen[:, 1], pending=seen[:0], measured={"load": load(seen)})
+    learned = ConstraintLearner({"load": AtMost(0.01)}, 0.95).learn(space, bind(None, space), told, seen[:0])
+    assert learned is not None
+    (one,) = learned.outcomes
+    points, known = sobol(100, 2, seed=5), learned.of_most_probable()
+    assert float((one.averaged.posterior.variance(points) / one.posterior.variance(points)).mean()) > 1.1
+    assert int(learned.is_sure(learned.log_probability(points)).sum()) <= int(
+        known.is_sure(known.log_probability(points)).sum()
+    )
+    assert known.probability(points).tolist() != learned.probability(points).tolist()
+    assert known.outcomes[0].averaged is known.outcomes[0]

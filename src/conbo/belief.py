@@ -139,10 +139,15 @@ class Belief:
     def of_most_probable(self, share: float) -> "Belief":
         """Return the same belief with fewer models, if its posterior is a weighted average of several.
 
-        The most probable models remain, until their weights add up to `share`; with 0, this is a single model.
+        The most probable models remain, until their weights add up to `share`; with 0, this is a single model.  The
+        models of constraints are no longer averaged over their hyperparameters.
         """
-        posterior = self.posterior
-        return replace(self, posterior=posterior.most_probable(share)) if isinstance(posterior, Averages) else self
+        posterior, constraints = self.posterior, self.constraints
+        return replace(
+            self,
+            posterior=posterior.most_probable(share) if isinstance(posterior, Averages) else posterior,
+            constraints=None if constraints is None else constraints.of_most_probable(),
+        )
 
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
         """Return which of m states (m, d_s) are correlated with one of k known states (k, d_s) by at least `least`.

@@ -9,7 +9,8 @@ If the best action of a state without constraints is confidently feasible, it is
 pool of actions is scored.  Local searches start from the actions with the highest scores that are far enough apart, and
 maximize the expected reward minus a penalty for missing confidence, which is larger in a second round.  If none of them
 ends at a confidently feasible action, further searches maximize the probability itself.  The start or end with the
-highest score is the answer.
+highest score is the answer.  Only the starts are chosen by models of the constraints that are not averaged over their
+hyperparameters, because that is faster.
 """
 
 from collections.abc import Callable, Sequence
@@ -82,7 +83,7 @@ class ConstrainedSearch:
         constraints, `free` (m, d_x).  Return their k starting points followed by their k results (m, 2 k, d_x), and the
         scores (m, 2 k) of all these actions, by `_scores`.
         """
-        pooled = self._scores(states, self.actions.expand(len(states), -1, -1))
+        pooled = self._scores(states, self.actions.expand(len(states), -1, -1), self.constraints.of_most_probable())
         pooled = masked(self.space, states, self.actions, pooled)
         first = self.actions[distinct_best(pooled, self._alike, starts)]  # (m, k - 1, d_x)
         first = torch.cat([snap_actions(self.space, first, states[:, None]), free[:, None]], 1)
@@ -104,16 +105,17 @@ class ConstrainedSearch:
         """A matrix (p, p): 1 if two actions of the pool are so close that only one search starts there, otherwise 0."""
         return (torch.cdist(self.actions, self.actions) < APART * self.actions.shape[-1] ** 0.5).to(self.actions)
 
-    def _scores(self, states: Tensor, actions: Tensor) -> Tensor:
+    def _scores(self, states: Tensor, actions: Tensor, constraints: LearnedConstraints | None = None) -> Tensor:
         """Return the scores (m, k) by which k actions (m, k, d_x) in each of m states (m, d_s) are compared.
 
         The score of an action that satisfies the constraints with the required confidence is its expected reward.  The
         scores of all other actions are far lower, and ordered by their probabilities of satisfying the constraints.
         """
+        constraints = constraints or self.constraints
         points = torch.cat([states[:, None].expand(*actions.shape[:2], -1), actions], -1).flatten(0, 1)
-        likely = self.constraints.log_probability(points)
+        likely = constraints.log_probability(points)
         below = likely.clamp_min(LEAST_LOG) - FAR_BELOW / 2
-        scores = torch.where(self.constraints.is_sure(likely), self.posterior.mean(points), below)
+        scores = torch.where(constraints.is_sure(likely), self.posterior.mean(points), below)
         return scores.unflatten(0, actions.shape[:2])
 
     def _climbed(

@@ -100,7 +100,7 @@ class ConstraintLearner:
 
 def _learned(name: str, belief: Belief, slacks: Observations) -> LearnedConstraint:
     seen = standardized(slacks, belief.shift, belief.scale)
-    return LearnedConstraint(name, belief.posterior, -belief.shift / belief.scale, seen)
+    return LearnedConstraint(name, belief.posterior, -belief.shift / belief.scale, seen, belief.average)
 
 
 def _slacks(told: Observations, name: str, constraint: OutcomeConstraint) -> Observations:

@@ -218,7 +218,9 @@ class GaussianProcess:
         posterior = members[0] if len(members) == 1 else Mixture(members, probabilities(fits).to(observations.points))
         if seeds is not None or len(observations) > MOST_REWARDS:
             return posterior, None
-        return posterior, partial(averaged, fits, self.structures(space), first, observations, self.noise == "small")
+        given = fits, self.structures(space), first, observations, self.noise == "small"
+        # with heavy tails in the prior, the normal approximation from which hyperparameters are drawn is poor
+        return posterior, partial(averaged, *given, weighted=self.wide_variances)
 
     def _fits(self, space: Space, observations: Observations, memory: FitMemory, earlier: Sequence[Fit]) -> list[Fit]:
         """Fit models to the observations, and return the most probable ones.

@@ -14,14 +14,21 @@ P       ``probability``     Π Φ(h), the probability that the expected outcomes
 ======  ==================  ==================================================================================
 
 Points are in the unit cube, states first.
+
+A policy takes the best action that just seems feasible, so it profits from every error of the models.  The probability
+that decides is therefore computed from models that are averaged over their hyperparameters: m and v are the mean and
+the variance of the average.  Suggestions, which need many more probabilities, use the most probable hyperparameters.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import log, pi
 
 import torch
 from torch import Tensor
 
+from conbo.models.moving import moved
 from conbo.models.posterior import Posterior
 from conbo.observations import Observations
 
@@ -41,6 +48,15 @@ class LearnedConstraint:
     posterior: Posterior  # posterior of the standardized slack
     threshold: float  # standardized slack of an action that just satisfies the constraint
     observations: Observations  # the data of the model, with standardized slacks as rewards
+    # returns `posterior`, averaged over its hyperparameters; None if that is not done
+    average: Callable[[], Posterior] | None = field(default=None, repr=False, compare=False)
+
+    @cached_property
+    def averaged(self) -> "LearnedConstraint":
+        """The same constraint, with its model averaged over the hyperparameters if there is an `average`."""
+        if self.average is None:
+            return self
+        return replace(self, posterior=moved(self.average(), self.observations.points.device), average=None)
 
     def margins(self, points: Tensor) -> Tensor:
         """Return by how many standard deviations (n,) points (n, d) are expected to satisfy the constraint."""
@@ -72,9 +88,14 @@ class LearnedConstraints:
         """The constraints on outcomes and, if failures are modeled, the constraint that an evaluation succeeds."""
         return self.outcomes if self.success is None else (*self.outcomes, self.success)
 
+    def of_most_probable(self) -> "LearnedConstraints":
+        """Return the same constraints, with models that are not averaged over their hyperparameters."""
+        success = None if self.success is None else replace(self.success, average=None)
+        return replace(self, outcomes=tuple(replace(one, average=None) for one in self.outcomes), success=success)
+
     def log_probability(self, points: Tensor) -> Tensor:
         """Return the log-probabilities (n,) that points (n, d) satisfy all constraints."""
-        return torch.stack([torch.special.log_ndtr(one.margins(points)) for one in self.all]).sum(0)
+        return torch.stack([torch.special.log_ndtr(one.averaged.margins(points)) for one in self.all]).sum(0)
 
     def probability(self, points: Tensor) -> Tensor:
         """Return the probabilities (n,) that points (n, d) satisfy all constraints."""
@@ -89,7 +110,7 @@ class LearnedConstraints:
 
         P reaches the required confidence where Φ⁻¹(P) equals `wanted`.
         """
-        value, slope = log_probability_and_gradient(self.all, points)
+        value, slope = log_probability_and_gradient(tuple(one.averaged for one in self.all), points)
         probability = value.exp().clamp(LOWEST, HIGHEST)
         level = torch.special.ndtri(probability)
         steepness = (value.clamp_min(log(LOWEST)) + level.square() / 2 + log(2 * pi) / 2).exp()

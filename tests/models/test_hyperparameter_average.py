@@ -10,7 +10,7 @@ from conbo.bound_states import bind
 from conbo.gaussian_process import GaussianProcess
 from conbo.models.exact import condition
 from conbo.models.fit import fit
-from conbo.models.hyperparameter_average import MOST_REWARDS, averaged
+from conbo.models.hyperparameter_average import MOST_REWARDS, averaged, drawn_fits
 from conbo.models.kernel_families import ProductFamily
 from conbo.models.log_posterior import LogPosterior
 from conbo.models.mixture import Mixture
@@ -59,6 +59,21 @@ def test_the_average_is_the_integral_over_the_hyperparameters() -> None:
     off, too_small = (float((one.variance(points).sqrt() / wanted).log().mean()) for one in (average, fixed))
     assert too_small < -0.05
     assert abs(off) < 0.5 * abs(too_small)
+
+
+def test_a_draw_that_is_less_probable_than_the_normal_approximation_says_has_less_weight() -> None:
+    told = Observations(TOLD.points[:9], TOLD.rewards[:9], TOLD.points[:0])
+    (fitted,) = fit(Structures((FAMILY,)), told.points, told.rewards)  # with learned noise, whose posterior is skewed
+    drawn, ratios = drawn_fits(fitted, Structures((FAMILY,)), told, 8, small_noise=False)
+    assert len(drawn) == len(ratios) == 16
+    assert float(ratios.max()) == 1
+    assert float(ratios.min()) < 0.5
+    given = [fitted], Structures((FAMILY,)), told, told, False
+    equal, weighted = averaged(*given), averaged(*given, weighted=True)
+    assert isinstance(equal, Mixture)
+    assert isinstance(weighted, Mixture)
+    assert equal.weights.tolist() == pytest.approx([1 / 16] * 16)
+    assert weighted.weights.tolist() == pytest.approx((ratios / ratios.sum()).tolist())
 
 
 def test_predictions_come_from_the_average_and_suggestions_from_the_models() -> None:

@@ -5,7 +5,10 @@ hyperparameters, the predictions for its actions are too high and too certain (t
 hyperparameters that are nearly as probable disagree about exactly these actions, so an average over hyperparameters
 predicts lower and less certain rewards there.
 
-The hyperparameters of each model are drawn from Laplace's approximation, a normal distribution around their mode.
+The hyperparameters of each model are drawn from Laplace's approximation, a normal distribution around their mode.  All
+draws of a model have the same weight, or a weight in proportion to p / q: the posterior density over the normal density
+that approximates it, both relative to the mode.  Ratios above one count as one, because a single draw could otherwise
+outweigh all others (truncated importance sampling).
 """
 
 from collections.abc import Sequence
@@ -27,38 +30,55 @@ MOST_REWARDS = 500  # number of rewards above which callers do not average, beca
 
 
 def averaged(
-    fits: Sequence[Fit], structures: Structures, fitted: Observations, observations: Observations, small_noise: bool
+    fits: Sequence[Fit],
+    structures: Structures,
+    fitted: Observations,
+    observations: Observations,
+    small_noise: bool,
+    weighted: bool = False,
 ) -> Posterior:
     """Return the posterior averaged over fitted models and over draws of their hyperparameters.
 
     The `fits` were made with the observations `fitted`, and with a prior that favors small noise if `small_noise`. The
-    result is conditioned on all `observations`.
+    result is conditioned on all `observations`. With `weighted`, draws that are less probable than the normal
+    approximation says have less weight.
     """
     members: list[Posterior] = []
     weights: list[float] = []
     known = observations.noise, observations.limits
     for fit, weight in zip(fits, probabilities(fits).tolist(), strict=True):
-        drawn = drawn_fits(fit, structures, fitted, max(1, round(PAIRS * weight)), small_noise) or [fit]
+        drawn, ratios = drawn_fits(fit, structures, fitted, max(1, round(PAIRS * weight)), small_noise)
         members += [one.posterior(observations.points, observations.rewards, *known) for one in drawn]
-        weights += [weight / len(drawn)] * len(drawn)
+        shares = ratios / ratios.sum() if weighted else torch.full_like(ratios, 1 / len(drawn))
+        weights += (weight * shares).tolist()
     return Mixture(tuple(members), torch.tensor(weights, dtype=torch.float64).to(observations.points))
 
 
-def drawn_fits(fit: Fit, structures: Structures, fitted: Observations, pairs: int, small_noise: bool) -> list[Fit]:
+def drawn_fits(
+    fit: Fit, structures: Structures, fitted: Observations, pairs: int, small_noise: bool
+) -> tuple[list[Fit], Tensor]:
     """Return 2 · pairs copies of a fit, with hyperparameters drawn from a normal distribution around the fitted ones.
 
     Draws come in pairs, fitted ± step, so that their mean is the fit. Draws for which the covariance matrix of the
-    rewards has no Cholesky factor are left out. `fitted` and `small_noise` are as in `averaged`.
+    rewards has no Cholesky factor are left out; if none is left, the fit itself is returned. Also return the ratio of
+    posterior and normal density (copies,), at most one, for each copy. `fitted` and `small_noise` are as in `averaged`.
     """
     rewards = fitted.rewards.cpu()
     values = rewards if fit.output is None else fit.output.values(rewards, None)[0]
     usual: Expected = "varying" if fit.record["varying"] else "small" if small_noise else "moderate"
     noise: Tensor | Expected = usual if fitted.noise is None else fitted.noise.cpu()
     target = LogPosterior(structures.read(fit.record), fitted.points, values, noise, fit.sites(fitted.points, values))
-    drawn = target.draws(torch.tensor(fit.record["parameters"], dtype=torch.float64), pairs)
-    objectives, _, constants = target(drawn)
+    mode, curvature = (torch.tensor(fit.record[key], dtype=torch.float64) for key in ("parameters", "curvature"))
+    drawn = target.draws(mode, pairs)
+    objectives, _, constants = target(torch.cat([drawn, mode[None]]))
+    usable = objectives[:-1].isfinite()
+    if not bool(usable.any()):
+        return [fit], torch.ones(1, dtype=torch.float64)
     found = []
-    for parameters, constant in zip(drawn[objectives.isfinite()], constants[objectives.isfinite()], strict=True):
+    for parameters, constant in zip(drawn[usable], constants[:-1][usable], strict=True):
         kernel, noise_there = moved((target.kernel(parameters), target.noise_of(parameters)), fitted.points.device)
         found.append(replace(fit, kernel=kernel, constant=float(constant), noise=noise_there, _last=[]))
-    return found
+    step = (drawn - mode)[usable]
+    normal = -0.5 * torch.einsum("ip,pq,iq->i", step, curvature, step)
+    ratios = (objectives[:-1][usable] - objectives[-1] - normal).clamp_max(0).exp()
+    return found, ratios

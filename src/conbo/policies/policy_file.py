@@ -181,8 +181,10 @@ def _constraint_record(one: LearnedConstraint) -> dict[str, Any]:
     points, slacks = one.observations.points.tolist(), one.observations.rewards.tolist()
     model = one.posterior.record()
     assert model is not None  # built-in models can always be conditioned
-    prior = {"prior": model.pop("prior")} if "prior" in model else {}
-    return {"name": one.name, "threshold": one.threshold, "points": points, "slacks": slacks, "model": model, **prior}
+    more = {"prior": model.pop("prior")} if "prior" in model else {}
+    if one.average is not None and (averaged := one.averaged.posterior.record()) is not None:
+        more["predictive"] = _members_record(averaged)
+    return {"name": one.name, "threshold": one.threshold, "points": points, "slacks": slacks, "model": model, **more}
 
 
 def _constraints(record: Mapping[str, Any], space: Space) -> LearnedConstraints:
@@ -195,8 +197,10 @@ def _constraint(record: Mapping[str, Any], space: Space) -> LearnedConstraint:
     slacks = _tensor(record["slacks"])
     points = _tensor(record["points"]).reshape(len(slacks), space.n_state_dims + space.n_action_dims)
     seen = Observations(points, slacks, pending=points[:0])
-    posterior = _with_prior(record.get("prior"), [record["model"]], space, seen, read_kernel)
-    return LearnedConstraint(record["name"], posterior, record["threshold"], seen)
+    prior, predictive = record.get("prior"), record.get("predictive")
+    posterior = _with_prior(prior, [record["model"]], space, seen, read_kernel)
+    average = None if predictive is None else partial(_with_prior, prior, predictive, space, seen, read_kernel)
+    return LearnedConstraint(record["name"], posterior, record["threshold"], seen, average)
 
 
 def _recipe_record(belief: Belief, recipe: PolicyRecipe) -> dict[str, Any]:

@@ -116,7 +116,7 @@ def _check_constraints(learned: Fields, space: Space) -> None:
     if learned.has("success"):
         constraints.append(learned.fields("success"))
     for one in constraints:
-        one.only(("name", "threshold", "points", "slacks", "model"), optional=("prior",)).text("name")
+        one.only(("name", "threshold", "points", "slacks", "model"), optional=("prior", "predictive")).text("name")
         one.number("threshold", -LARGEST_THRESHOLD, LARGEST_THRESHOLD)
         slacks = one.numbers("slacks", None, -LARGEST_STANDARDIZED, LARGEST_STANDARDIZED)
         prior = _check_prior(one, space) if "prior" in one.record else []
@@ -125,7 +125,10 @@ def _check_constraints(learned: Fields, space: Space) -> None:
             rule = f"{one.path('slacks')} must be {least} to {MOST_OBSERVATIONS} numbers"
             raise RecordError(f"{rule}, but are {len(slacks)}.")
         one.rows("points", len(slacks), space.n_state_dims + space.n_action_dims, -ROUNDING, 1 + ROUNDING)
-        _check_model(one.fields("model").only(_MODEL), with_study(space) if prior else space, own_kernel=False)
+        modeled = with_study(space) if prior else space
+        _check_model(one.fields("model").only(_MODEL), modeled, own_kernel=False)
+        if "predictive" in one.record:
+            _check_members(one, "predictive", modeled, own_kernel=False)
 
 
 def _check_seal(record: Fields, model: Collection[str]) -> None:
