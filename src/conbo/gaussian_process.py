@@ -185,8 +185,8 @@ class GaussianProcess:
         """Fit the model to standardized rewards, and return the average of the most probable posteriors.
 
         Posteriors are weighted by their evidence. A `memory` of earlier fits saves time and does not change the result.
-        With `before`, the first observations standardized on their own, only the models that are probable for these are
-        tried.
+        `before` holds the first of the observations, with rewards standardized among themselves. If it is given, only
+        models that are probable for these observations are tried.
         """
         return self.fit_and_average(space, observations, memory, before)[0]
 

@@ -17,7 +17,7 @@ class Prediction:
     Parameters
     ----------
     action
-        The action by name.
+        The action as a dict from names to values.
     mean
         Expected reward of the action.
     std

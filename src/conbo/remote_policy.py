@@ -41,14 +41,14 @@ class RemotePolicy:
         Parameters
         ----------
         state
-            The state by name; None in a space without states.
+            The state as a dict from names to values; None in a space without states.
         extrapolate
             Whether a number out of range counts as the nearest one in range, instead of raising an error.
 
         Returns
         -------
         dict
-            The action by name.
+            The action as a dict from names to values.
         """
         return self.predict(state, extrapolate=extrapolate).action
 
@@ -75,7 +75,7 @@ class RemotePolicy:
         Parameters
         ----------
         state
-            The state by name; None in a space without states.
+            The state as a dict from names to values; None in a space without states.
         extrapolate
             Whether a number out of range counts as the nearest one in range, instead of raising an error.
 

@@ -24,7 +24,7 @@ def checked_range(given: Any) -> RewardRange | None:
 
 
 def maximized(given: RewardRange | None, maximize: bool) -> tuple[float, float] | None:
-    """Return the limits of the expected reward for models, which maximize the negated reward if it is minimized.
+    """Return the limits of the expected reward in the sign of models: if rewards are minimized, they are negated.
 
     A missing limit becomes infinite. Without a range, the result is None.
     """

@@ -1,4 +1,4 @@
-"""The space of a problem: states and actions by name for users, and points of the unit cube for models."""
+"""The space of a problem: states and actions, which are dicts for users and points of the unit cube for models."""
 
 from __future__ import annotations
 
@@ -331,7 +331,7 @@ class Space:
     def _like(
         self, states: Mapping[str, Parameter], actions: Mapping[str, Parameter], feasible: Feasible | None
     ) -> Space:
-        """Create a space with the same constraints, without repeating warnings about them."""
+        """Create a space with these parameters and the same constraints, without repeating warnings about them."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RedundantConstraintWarning)
             return Space(states, actions, self.constraints, feasible)

@@ -102,9 +102,9 @@ class Trial:
     number
         Number of the trial in its study, counted from 0.
     state
-        The state by name; {} in a space without states.
+        The state as a dict from names to values; {} in a space without states.
     action
-        The action by name.
+        The action as a dict from names to values.
     status
         "running" from the suggestion on, then "completed" or "failed".
     outcomes

@@ -68,7 +68,7 @@ def is_stale(run: Run, code: str) -> bool:
 
 @lru_cache(maxsize=1)
 def platform_name() -> str:
-    """A text with the system, the processor, and the versions of Python and of libraries that numbers depend on."""
+    """A text with the system, the processor, and the versions of Python and of the libraries that affect results."""
     parts = [f"{platform.system()} {platform.machine()}", f"Python {platform.python_version()}"]
     return ", ".join([*parts, *(f"{name} {_version(name)}" for name in LIBRARIES)])
 

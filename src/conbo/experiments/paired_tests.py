@@ -70,7 +70,10 @@ class WithinMargin:
 
 
 def paired_difference(costs: Array, others: Array) -> Difference:
-    """Statistics of costs - others, both (seeds,), over the seeds that both methods have; NaN marks a missing run."""
+    """Statistics of the differences costs - others of two methods, over the seeds that both have.
+
+    Both arrays are (seeds,); NaN marks a missing run.
+    """
     differences = paired(costs, others)
     if len(differences) == 0:
         return Difference(math.nan, math.nan, math.nan, math.nan, 0)

@@ -168,7 +168,7 @@ def append(path: Path, *lines: Mapping[str, Any]) -> None:
 
 
 def read_folder(folder: Path) -> dict[Key, Run]:
-    """All runs of a folder by problem, method, batch size and seed.
+    """All runs of a folder, in a dict whose keys are (problem, method, batch size, seed).
 
     If a run is also in a pack, a compressed file of many runs, its own file counts.
     """

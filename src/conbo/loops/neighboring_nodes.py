@@ -20,7 +20,7 @@ def winners(mean: Array, slope: Array, nodes: Array, winner: Array) -> bool:
     """Find, at each of q values z (`nodes`), which of q lines mean + z slope (rows, q) is the highest.
 
     Line j comes from a maximization at node j, so it should be the highest there. The index of the highest line is
-    written to `winner` (rows, q); the result is whether it is anywhere the line of another node.
+    written to `winner` (rows, q). The result is True if at some node another line is higher.
     """
     q = len(nodes)
     changed = False

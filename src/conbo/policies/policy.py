@@ -1,4 +1,4 @@
-"""The policy that users get: it takes states and returns actions by name, in the user's units."""
+"""The policy that users get: it takes states and returns actions, both as dicts with values in the user's units."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -80,14 +80,14 @@ class Policy:
         Parameters
         ----------
         state
-            The state by name; a space without states needs none.
+            The state as a dict from names to values; a space without states needs none.
         extrapolate
             Whether a number out of range counts as the nearest one in range, instead of raising.
 
         Returns
         -------
         dict
-            The action by name.
+            The action as a dict from names to values.
 
         Raises
         ------
@@ -135,7 +135,7 @@ class Policy:
         Parameters
         ----------
         state
-            The state by name; a space without states needs none.
+            The state as a dict from names to values; a space without states needs none.
         extrapolate
             Whether a number out of range counts as the nearest one in range, instead of raising.
 

@@ -27,9 +27,9 @@ class Objective(Protocol):
         Parameters
         ----------
         state
-            The state by name; {} in a space without states.
+            The state as a dict from names to values; {} in a space without states.
         action
-            The action by name.
+            The action as a dict from names to values.
 
         Returns
         -------
@@ -55,9 +55,9 @@ class SeededObjective(Protocol):
         Parameters
         ----------
         state
-            The state by name; {} in a space without states.
+            The state as a dict from names to values; {} in a space without states.
         action
-            The action by name.
+            The action as a dict from names to values.
         seed
             Seed of all randomness.
 
