@@ -206,11 +206,11 @@ class LinearLimits:
         return both[:, 0], both[:, 1]
 
     def nearest(self, point: Array, movable: Flags, limits: Flags | None = None) -> Array | None:
-        """Return the point (d,) nearest to a given one among those that satisfy all J limits, or those flagged by
-        `limits` (J,).
+        """Return the nearest point (d,) that satisfies all J limits, or only those flagged by `limits` (J,).
 
-        Only `movable` columns (d,) change, and integers get whole values.  The distance is the sum of the columns'
-        distances, each as a fraction of the column's range.  The result is None if there is no such point.
+        Only `movable` columns (d,) of the given `point` change, and integers get whole values.  The distance is the sum
+        of the columns' distances, each as a fraction of the column's range.  The result is None if there is no such
+        point.
         """
         from scipy.optimize import Bounds, LinearConstraint, milp
 
