@@ -53,10 +53,10 @@ class SeedRule:
         return chosen
 
     def filled(self, used: Iterable[int | None], chosen: Sequence[int | None]) -> list[int]:
-        """Return the seeds of new trials: the `chosen` ones, with new seeds for placeholders.
+        """Return the seeds of new trials: those in `chosen`, in which None and negative numbers stand for new seeds.
 
-        Every None is replaced by a new seed of its own, and equal negative numbers by the same new seed.  The seeds
-        `used` so far are not new.
+        Every None gets a new seed of its own, and equal negative numbers share one.  `used` are the seeds of earlier
+        trials.  As in `new`, new seeds are unused ones, or else the least used ones.
         """
         new = iter(self.new([*used, *(seed for seed in chosen if seed is None or seed >= 0)], len(chosen)))
         shared: dict[int, int] = {}
@@ -123,8 +123,8 @@ def new_seeds(
 ) -> Sequence[int | None]:
     """Return the simulator seeds of n new trials, given the `used` seeds of all earlier trials.
 
-    Without a rule, all are None.  If the method has `chosen` seeds, its placeholders for new seeds are filled in.
-    Otherwise, the trials belong to the initial design of `initial` trials and get its seeds.
+    Without a rule, all are None.  If the method has `chosen` seeds, `SeedRule.filled` completes them.  Otherwise,
+    the trials belong to the initial design of `initial` trials and get its seeds.
     """
     if rule is None:
         return [None] * n

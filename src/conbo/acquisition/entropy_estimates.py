@@ -97,10 +97,11 @@ def root_and_whitening(covariance: Tensor, prior: Tensor) -> tuple[Tensor, Tenso
 
 
 def predictive(slope: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
-    """Estimate the mutual information (c,) between the standardized observation Z and a state's peak.
+    """Estimate the mutual information between the standardized observation Z and a state's best action or best value.
 
-    It is H[Z] - E H[Z | peak], with densities of Z that are smoothed histograms over the draws.  Also return its
-    derivatives (c, p) with respect to the slopes (c, p) of the posterior means at p actions as functions of Z.
+    With this action or value as the peak, it is H[Z] - E H[Z | peak] (c,), for c pairs of a candidate and a state.
+    Densities of Z are smoothed histograms over the draws.  Also return its derivatives (c, p) with respect to the
+    slopes (c, p) of the posterior means at p actions as functions of Z.
     """
     n = len(tables.normals)
     sharpest = float(outcome(whitened(slope, tables), tables)[1].amin()) ** 0.5
@@ -129,10 +130,11 @@ def predictive(slope: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
 
 
 def moments(slope: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
-    """Estimate the mutual information (c,) between the observation Z and a state's peak, as if Z were Gaussian.
+    """Estimate the mutual information between the observation Z and a state's best action or best value, cheaply.
 
-    It is ½ log Var[Z] - ½ E log Var[Z | peak].  Also return its derivatives (c, p) with respect to the slopes (c, p) of
-    the posterior means at p actions as functions of Z.
+    With this action or value as the peak, it is ½ log Var[Z] - ½ E log Var[Z | peak] (c,), for c pairs of a candidate
+    and a state.  This would be exact if Z were Gaussian given the peak; otherwise it is too low.  Also return its
+    derivatives (c, p) with respect to the slopes (c, p) of the posterior means at p actions as functions of Z.
     """
     return with_derivative(lambda b: gaussian_information(b, tables), slope, tables)
 
@@ -140,7 +142,8 @@ def moments(slope: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
 def gaussian_information(b: Tensor, tables: PeakTables) -> Tensor:
     """Return ½ log Var[Z] - ½ E log Var[Z | peak] (c,) of the observation Z, given whitened slopes b (c, p).
 
-    `whitened` computes b, and `tables` holds draws of the function of each of c states at p actions.
+    The peak is a state's best action or best value, and there are c pairs of a candidate and a state. `whitened`
+    computes b, and `tables` holds draws of the function of each of the c states at p actions.
     """
     labels = tables.labels
     means, left = outcome(b, tables)
@@ -155,10 +158,10 @@ def gaussian_information(b: Tensor, tables: PeakTables) -> Tensor:
 def retrospective(slope: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
     """Estimate the mutual information (c,) between the observation Z and a state's best action, H[x*] - E H[x* | Z].
 
-    All draws are conditioned on Z = z, for several z, and their best actions are counted.  Also return derivatives
-    (c, p) with respect to the slopes (c, p) of the posterior means at p actions as functions of Z.  Counts have no
-    derivative, so these are the derivatives of the mean over draws of log (P(x* | Z) / P(x*)), in which only the draws'
-    values of Z depend on the slopes.
+    There are c pairs of a candidate and a state.  All draws are conditioned on Z = z, for several z, and their best
+    actions are counted.  Also return derivatives (c, p) with respect to the slopes (c, p) of the posterior means at p
+    actions as functions of Z.  Counts have no derivative, so these are the derivatives of the mean over draws of
+    log (P(x* | Z) / P(x*)), in which only the draws' values of Z depend on the slopes.
     """
     n, k = len(tables.normals), tables.points.shape[1]
     nodes = torch.linspace(-REACH, REACH, NODES, dtype=slope.dtype, device=slope.device)

@@ -145,7 +145,8 @@ class DiscreteKG:
 def look_ahead_pool(belief: Belief, generator: torch.Generator) -> Tensor:
     """Return a pool of actions (p, d_x), from which searches for a state's best action start.
 
-    It contains evenly spread actions, the best observed ones, and the policy's actions in states drawn from P[s].
+    It contains evenly spread actions, the observed ones with the highest rewards, and the best actions of states drawn
+    from P[s].
     """
     spread = action_candidates(belief, 32 + 32 * min(belief.space.n_action_dims, 4), generator)
     states = belief.states.sample(POLICY_STATES, generator).to(belief.device)

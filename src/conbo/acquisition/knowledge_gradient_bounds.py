@@ -33,7 +33,8 @@ def knowledge_gradient_bounds(gains: ExactGains, candidates: Tensor, states: Ten
 
     Candidates are (r, d) and states (r, m, d_s).
 
-    The bounds hold if every search for a state's best action finds the global maximum, so each has several starts.
+    The bounds hold if every search for a state's best action finds the global maximum. To make this likely, each search
+    has several starts.
     """
     nodes, posterior = gains.rule.nodes, gains.posterior
     if nodes is None or float(nodes[len(nodes) // 2]) != 0.0:

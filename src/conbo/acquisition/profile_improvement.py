@@ -52,7 +52,10 @@ class ProfileImprovement:
 
 @dataclass(frozen=True)
 class ProfileQuantileImprovement:
-    """A recipe for profile expected quantile improvement (PEQI): PEI for a posterior quantile instead of the mean."""
+    """A recipe for profile expected quantile improvement (PEQI): improvement over the best quantile in the same state.
+
+    What improves is a quantile of the posterior, after one more observation at the point.
+    """
 
     quantile: float = 0.75  # probability of the posterior quantile that is improved, as in the ConBO paper
 
@@ -68,7 +71,7 @@ class ProfileQuantileImprovement:
 
 
 class ProfileAcquisition:
-    """The acquisition function PEI or PEQI: expected improvement over the best prediction in the same state."""
+    """The acquisition function: profile expected improvement (PEI), or profile expected quantile improvement (PEQI)."""
 
     climbs_logarithm = True
 

@@ -1,7 +1,10 @@
-"""Compiled form of `models.neighboring_nodes`: compares the best actions at neighboring values of the next observation.
+"""Compiled form of `models.neighboring_nodes`: compares the best actions of a state for several values of a new reward.
 
-The knowledge gradient maximizes mean(x) + z slope(x) over the action x, for q values z of the standardized observation,
-the nodes. Each row is one such function. The maximizer of a node gives a line mean + z slope.
+If the new reward is z standard deviations above its prediction, the posterior mean of an action x becomes
+mean(x) + z slope(x), which is a line as a function of z. For a knowledge gradient, a search finds the best action at
+each of q values z, the nodes. The search may miss it, so each node also tries the best actions of the other nodes
+(`winners`). Between two neighboring nodes, the best action may jump (`similarity`). In arrays, a row is one pair of a
+candidate, at which the new reward is observed, and a state.
 """
 
 from math import exp, sqrt

@@ -187,7 +187,10 @@ class ApproximatePosterior(ExactPosterior):
     def conditioned_on(
         self, points: Tensor, rewards: Tensor, noise: Tensor | None, seeds: Tensor | None = None
     ) -> ExactPosterior:
-        """Return the posterior with the same hyperparameters, given other observations; exact if these are few."""
+        """Return the posterior given these observations instead of its own, with the same hyperparameters.
+
+        It is exact if there are few observations. Simulator seeds are ignored.
+        """
         known = self.noise if noise is None else noise
         return condition_by_size(self.kernel, self.constant, known, points, rewards, self.noise)[0]
 

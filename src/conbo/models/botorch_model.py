@@ -162,7 +162,7 @@ class BotorchPosterior:
 
     @property
     def batches_look_ahead(self) -> bool:
-        """False, because `look_ahead_slopes` is slow: it needs joint posteriors from BoTorch."""
+        """False, because `look_ahead_slopes` needs the joint posterior of all points, slow for thousands of them."""
         return False
 
     @property
@@ -231,7 +231,7 @@ class BotorchPosterior:
     def conditioned_on(
         self, points: Tensor, rewards: Tensor, noise: Tensor | None, seeds: Tensor | None = None
     ) -> None:
-        """Return None: a fitted BoTorch model is not conditioned on other observations."""
+        """Return None: a fitted BoTorch model cannot be given new observations in place of its own."""
 
 
 @dataclass(frozen=True)

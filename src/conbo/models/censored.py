@@ -67,7 +67,10 @@ class CensoredPosterior(ExactPosterior):
     def conditioned_on(
         self, points: Tensor, rewards: Tensor, noise: Tensor | None, seeds: Tensor | None = None
     ) -> "CensoredPosterior":
-        """Return the posterior with the same hyperparameters and floor, given other observations."""
+        """Return the posterior given these observations instead of its own, with the same hyperparameters and floor.
+
+        Simulator seeds and the variances `noise` are ignored.
+        """
         return condition_censored(self.kernel, self.constant, self.noise, points, rewards, self.floor)
 
 

@@ -20,7 +20,11 @@ Features = tuple[Tensor, Tensor]  # scaled inputs of states and of actions
 
 
 def handles(profiles: tuple[Profile, Profile], *tensors: Tensor) -> bool:
-    """Return whether a compiled loop can be used for these profiles of states and actions, and for these tensors."""
+    """Return whether `weighted_gradient` can be used for a kernel with these profiles, and for these tensors.
+
+    This is so if Numba is available, the `profiles` (the correlations of states and of actions as functions of a
+    distance) are built in, and all tensors are on the CPU and not tracked by autograd.
+    """
     return all(compiled.handles(profile) for profile in profiles) and all(
         tensor.device.type == "cpu" and not tensor.requires_grad for tensor in tensors
     )

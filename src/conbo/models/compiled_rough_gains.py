@@ -1,4 +1,8 @@
-"""Calls the compiled loop of `loops.rough_gains` for `RoughGains`, many candidates and states at once."""
+"""Calls the compiled loop of rough gains (`loops.rough_gains`), for many candidates and states at once.
+
+Rough gains are fast estimates of knowledge gradients (see `exact_rough_gains.py`). They tell which candidates deserve
+an accurate computation, and in which states these matter.
+"""
 
 import numpy as np
 import torch

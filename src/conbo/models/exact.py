@@ -126,7 +126,10 @@ class ExactPosterior(Conditioned):
     def conditioned_on(
         self, points: Tensor, rewards: Tensor, noise: Tensor | None, seeds: Tensor | None = None
     ) -> "ExactPosterior":
-        """Return the posterior with the same hyperparameters, given other observations; simulator seeds are ignored."""
+        """Return the posterior given these observations instead of its own, with the same hyperparameters.
+
+        Simulator seeds are ignored.
+        """
         known = self.noise if noise is None else noise
         return condition(self.kernel, self.constant, known, points, rewards, self.noise)
 

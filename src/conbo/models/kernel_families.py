@@ -57,7 +57,10 @@ class KernelFamily(Protocol):
         """Whether the prior of the variances has heavy tails."""
 
     def kernel(self, parameters: Tensor) -> Kernel:
-        """Return the kernel with parameters (p,): log-lengthscales, log-variances, then loadings of any sign."""
+        """Return the kernel with parameters (p,): log-lengthscales, log-variances, then loadings.
+
+        Loadings are parameters that may be negative.
+        """
 
     def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
         """Return covariances K (r, n, n) of points (n, d) for r sets of parameters (r, p), and their pullback.

@@ -213,7 +213,10 @@ class MainEffectsFamily(ExtendedFamily):
         )
 
     def kernel(self, parameters: Tensor) -> MainEffectsKernel:
-        """Return the kernel with parameters (p,): log-lengthscales, log-variances, then loadings of any sign."""
+        """Return the kernel with parameters (p,): log-lengthscales, log-variances, then loadings.
+
+        Loadings are parameters that may be negative.
+        """
         own, effect, variances = self._split(parameters)
         columns = tuple(self.states.categories[column] for column in effect_columns(self.states))
         factor = Factor(Columns(columns), effect.exp(), self.profile)

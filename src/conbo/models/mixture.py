@@ -233,7 +233,7 @@ class Mixture:
     def conditioned_on(
         self, points: Tensor, rewards: Tensor, noise: Tensor | None, seeds: Tensor | None = None
     ) -> "Mixture | None":
-        """Return the same members and weights, given other observations; None if a member cannot be conditioned."""
+        """Return the same mixture given these observations instead of its own; None if a member returns None."""
         members = [member.conditioned_on(points, rewards, noise, seeds) for member in self.members]
         known = tuple(member for member in members if member is not None)
         return Mixture(known, self.weights) if len(known) == len(members) else None

@@ -76,7 +76,10 @@ class Mode:
         return self.target.peak(self.parameters)
 
     def like(self, other: "Mode") -> "Mode":
-        """Return `other` marked as a mode with the same output warping as this one."""
+        """Return `other`, a mode for the same rewards, with the output warping and `log_jacobian` of this mode.
+
+        A local search returns modes without them, even if the rewards are mapped.
+        """
         return replace(other, output=self.output, log_jacobian=self.log_jacobian)
 
     def weighted_by_density(self, other: "Mode", margin: float) -> "Mode":

@@ -200,7 +200,7 @@ class OneStudy:
     def conditioned_on(
         self, points: Tensor, rewards: Tensor, noise: Tensor | None, seeds: Tensor | None = None
     ) -> None:
-        """Return None, because a joint model of two studies cannot be conditioned on other observations."""
+        """Return None, because a joint model of two studies cannot be given new observations in place of its own."""
 
 
 @dataclass(frozen=True)

@@ -105,13 +105,17 @@ class StateValue(Protocol):
     """An acquisition function by state: what one more reward is worth in each state, such as its knowledge gradient."""
 
     def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
-        """Return a fast function that estimates the values (r, m) of candidates (r, d) in states (m, d_s) roughly."""
+        """Return a fast function from candidates (r, d) to rough estimates of their values (r, m) in states (m, d_s).
+
+        The values are those of the acquisition function, such as knowledge gradients.
+        """
 
     def at(self, states: Tensor) -> Callable[[Tensor, Tensor], StateGains]:
-        """Return a function that computes the values of candidates (k, d) in m states each, with gradients.
+        """Return a function from candidates (k, d) to their values in m states each, with gradients.
 
-        `states` (r, m, d_s) holds r sets of m states. The function is called with the candidates and with indices (k,):
-        candidate i is evaluated in the set `indices[i]`.
+        The values are those of the acquisition function, such as knowledge gradients. `states` (r, m, d_s) holds r sets
+        of m states. The function is called with the candidates and with indices (k,): candidate i is evaluated in the
+        set `indices[i]`.
         """
 
 
@@ -338,10 +342,11 @@ class KeepsRecords(Protocol):
     def conditioned_on(
         self, points: Tensor, rewards: Tensor, noise: Tensor | None, seeds: Tensor | None = None
     ) -> "Posterior | None":
-        """Return the posterior with the same hyperparameters, given other observations; None if impossible.
+        """Return the posterior given these observations instead of its own, with the same hyperparameters.
 
-        `noise` (n,) holds the variances of the rewards' noise if they are known, and `seeds` (n,) their simulator seeds
-        if they have any.
+        The result is None if this is impossible. The observations are `rewards` (n,) at `points` (n, d). `noise` (n,)
+        holds the variances of the rewards' noise if they are known, and `seeds` (n,) their simulator seeds if they have
+        any.
         """
 
 

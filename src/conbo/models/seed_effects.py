@@ -225,7 +225,7 @@ class SeededPosterior(ExactPosterior):
     def conditioned_on(
         self, points: Tensor, rewards: Tensor, noise: Tensor | None, seeds: Tensor | None = None
     ) -> "SeededPosterior":
-        """Return the posterior with the same hyperparameters, given other observations.
+        """Return the posterior given these observations instead of its own, with the same hyperparameters.
 
         Without `seeds` (n,), every observation is assumed to have its own seed.
         """

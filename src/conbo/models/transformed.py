@@ -31,7 +31,7 @@ class TransformedPosterior:
     output: OutputMap  # the map g
 
     def __str__(self) -> str:
-        """Describe the Gaussian process and the map of rewards, for the log."""
+        """Describe the Gaussian process and the map from rewards to its values, for the log."""
         return f"{self.process}, mapped rewards ({type(self.output).__name__})"
 
     @property
@@ -167,13 +167,13 @@ class TransformedPosterior:
         return TransformedPaths(self, self.process.draw_paths(n, generator, features))
 
     def record(self) -> dict[str, Any]:
-        """Return the Gaussian process and, as `output`, the map of rewards as plain values, for a saved policy."""
+        """Return the Gaussian process as plain values, for a saved policy, with the map g from rewards as `output`."""
         return {**self.process.record(), "output": self.output.record()}
 
     def page_record(self, space: Space) -> dict[str, Any] | None:
         """Return the values from which the report's web page computes the posterior; None if it cannot compute it.
 
-        The map of rewards is in the entry `output`.
+        The map g from rewards to values of the Gaussian process is in the entry `output`.
         """
         record = self.process.page_record(space)
         return None if record is None else {**record, "output": output_record(self.output, self.process.noise)}
@@ -181,7 +181,10 @@ class TransformedPosterior:
     def conditioned_on(
         self, points: Tensor, rewards: Tensor, noise: Tensor | None, seeds: Tensor | None = None
     ) -> "TransformedPosterior":
-        """Return the posterior with the same hyperparameters and map of rewards, given other observations."""
+        """Return the posterior given these observations instead of its own, with the same hyperparameters and map g.
+
+        Simulator seeds are ignored.
+        """
         values, variances = self.output.values(rewards, noise)
         return replace(self, process=self.process.conditioned_on(points, values, variances))
 

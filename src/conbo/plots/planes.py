@@ -51,10 +51,10 @@ class Plane:
 
 
 def plane_of(view: View, state: str | None, action: str | None, at: Point | None, most: int) -> Plane | None:
-    """The plane over a state and an action parameter, or over two actions without states; None for one parameter.
+    """The plane over a state and an action parameter or, in a space without states, over two action parameters.
 
-    It has at most `most` points along each numeric axis. The other state parameters have the values in `at`, or are at
-    the middle of P[s].
+    The result is None if the space has only one parameter. A plane has at most `most` points along each numeric axis.
+    The other state parameters have the values in `at`, or are at the middle of P[s].
     """
     space, d_s = view.space, view.space.n_state_dims
     action = view.most_important("actions", action)

@@ -164,7 +164,11 @@ def along(view: View, name: str, at: Point | None, most: int = STATES) -> tuple[
 
 
 def _best_action(view: View, names: Sequence[str]) -> go.Figure:
-    """For a space without states, draw the policy's action, and where functions from the posterior are highest."""
+    """For a space without states, draw the policy's action, with a histogram of the best actions of drawn functions.
+
+    The functions are drawn from the posterior. There is no histogram if the model cannot draw functions, or if the
+    policy is not simply the model's best action.
+    """
     state = view.center()[None]
     best, drawn = view.actions(state)[0], view.best_of_draws(state)
     figure = canvas(len(names), height=_height(names), vertical_spacing=0.5 / max(len(names), 2))

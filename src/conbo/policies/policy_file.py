@@ -154,7 +154,10 @@ def _members_record(model: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 def _posterior(
     record: Mapping[str, Any], space: Space, seen: Observations, reader: KernelReader
 ) -> ExactPosterior | TransformedPosterior:
-    """Restore the posterior of one model from its record and the observations (`seen`), with standardized rewards."""
+    """Restore the posterior of one model from its record and from `seen`, the observations with standardized rewards.
+
+    `reader` restores the kernel.
+    """
     output = read_output(record["output"]) if "output" in record else None
     rewards, variances = (seen.rewards, seen.noise) if output is None else output.values(seen.rewards, seen.noise)
     kernel, new_noise = _read_kernel(record["kernel"], space, reader), _noise(record["noise"], space)

@@ -112,7 +112,7 @@ def policy_reward(
     n_states
         Number of test states: all states if there are at most this many, else Sobol points that follow P[s].
     replications
-        Number of simulations per state, for problems that simulate.
+        Number of simulations per state whose rewards are averaged; ignored if the problem's `mean_reward` is exact.
     seed
         Seed of test states and simulations.
 
@@ -152,7 +152,7 @@ def opportunity_cost(
     n_states
         Number of test states: all states if there are at most this many, else Sobol points that follow P[s].
     replications
-        Number of simulations per state, for problems that simulate.
+        Number of simulations per state whose rewards are averaged; ignored if the problem's `mean_reward` is exact.
     seed
         Seed of test states and simulations.
 

@@ -67,9 +67,10 @@ def _plain(value: Any) -> Any:
 
 
 def _pool(view: View) -> Tensor:
-    """Actions from which searches start: the pool of the policy's searches, and its actions in some states.
+    """The actions (k, d_x), in the unit cube, from which the page chooses the starts of its local searches.
 
-    They are k rows (k, d_x) of the unit cube.
+    They are those from which the policy's own searches choose theirs, and the policy's actions in at most POLICY_STATES
+    typical states.
     """
     candidates = action_candidates(view.belief, GpArgmax().candidates, torch.Generator().manual_seed(0))
     states = view.typical_states[0]

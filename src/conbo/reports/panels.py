@@ -218,9 +218,10 @@ def _one(figure: go.Figure) -> tuple[Group, ...]:
 
 
 def _states(view: View) -> list[tuple[str, str | None]]:
-    """The most important state parameters, as pairs (name of the group, name of the parameter).
+    """The most important state parameters, as pairs (name of a `Group` of figures, name of the parameter).
 
-    The first name is empty if there is only one group. In a space without states, the only pair is ("", None).
+    Each parameter has one group, which is named after it. If there is only one group, its name is empty. In a space
+    without states, the only pair is ("", None).
     """
     names = sorted(view.space.states, key=lambda name: -view.given_away[name])[:MOST_STATES]
     return [(name if len(names) > 1 else "", name) for name in names] or [("", None)]

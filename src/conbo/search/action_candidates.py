@@ -13,10 +13,11 @@ MOST_COMBINATIONS = 64  # largest number of combinations of categories up to whi
 
 
 def action_candidates(belief: Belief, n: int, generator: torch.Generator) -> Tensor:
-    """Return actions (p, d_x) of the unit cube from which searches start: n quasi-random ones, and the best observed.
+    """Return a pool of actions (p, d_x), in the unit cube, from which searches choose their starts.
 
-    If categorical parameters have few combinations of categories, each combination occurs in the pool, even if that
-    takes more than n actions.
+    They are n quasi-random actions, and up to MOST_OBSERVED observed actions, those with the highest rewards. If
+    categorical parameters have few combinations of categories, each combination occurs among the quasi-random actions,
+    even if that takes more than n of them.
     """
     d_x = belief.space.n_action_dims
     seed = int(torch.randint(2**31, (1,), generator=generator))

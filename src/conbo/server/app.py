@@ -41,7 +41,8 @@ def create_app(storage: str, tokens: TokenFile | None = None, new: NewExecutor =
     tokens
         The tokens that clients need; None lets everybody on this machine do everything.
     new
-        Makes the executors in which models are fitted; by default each executor is a separate process.
+        A function that makes executors. All work with models runs in them: suggestions, fits, predictions and figures.
+        By default, each executor is a separate process.
 
     Returns
     -------

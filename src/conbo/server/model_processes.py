@@ -67,7 +67,7 @@ class ModelProcesses:
     most
         Largest number of processes.
     new
-        Makes an executor that runs one call at a time.
+        A function that makes an executor, which runs one call at a time.
     """
 
     def __init__(self, most: int, new: Callable[[], Executor]) -> None:

@@ -45,7 +45,8 @@ class Service:
     storage
         An SQLite file or the URL of a database.
     new
-        Makes the executors in which models are used; by default each executor is a separate process.
+        A function that makes executors. All work with models runs in them: suggestions, fits, predictions and figures.
+        By default, each executor is a separate process.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Converts trials to rows of tables."""
+"""Converts trials to the rows of a table: one dict per trial, whose keys are the names of the columns."""
 
 from collections.abc import Container, Iterable, Mapping
 from typing import Any
