@@ -16,7 +16,6 @@ from conbo import space_columns as columns
 from conbo.constraint_text import parse_constraints
 from conbo.errors import PointError, SpaceError, StudyError, closest, quoted
 from conbo.feasible_set import FeasibleSet
-from conbo.html_pieces import table
 from conbo.linear_limits import Flags, linear_limits
 from conbo.parameter_records import parameter_records, read_parameters
 from conbo.parameters import Array, Categorical, Integer, Parameter, Real, Scale
@@ -144,6 +143,8 @@ class Space:
 
     def _repr_html_(self) -> str:
         """Return the space as an HTML table, for notebooks."""
+        from conbo.html_pieces import table
+
         roles = (("state", self.states), ("action", self.actions))
         rows = [(role, name, repr(each)) for role, parameters in roles for name, each in parameters.items()]
         rows += [("constraint", "", constraint) for constraint in self.constraints]

@@ -53,7 +53,7 @@ def test_a_study_by_hand_up_to_its_initial_design(tmp_path: Path) -> None:
     conbo(tmp_path, "tell", "study.db", "0", "2.5")
     conbo(tmp_path, "fail", "study.db", "1", "--error", "broken")
     conbo(tmp_path, "import", "earlier.csv")
-    assert "2 completed, 1 running, 1 failed" in conbo(tmp_path, "status")
+    assert "2 completed, 1 running, 1 failed" in conbo(tmp_path, "status", "study.db")
     assert len(conbo(tmp_path, "export", "study.db").splitlines()) == 5
 
 

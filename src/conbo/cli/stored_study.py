@@ -1,8 +1,9 @@
 """Reads a stored study and records the results of its trials without its model, so that torch is not needed."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
+from conbo.cli.tables import parameter_rows
 from conbo.cost_rules import COST, LEARNED, Cost, check_told
 from conbo.direction import Direction
 from conbo.errors import TrialError
@@ -11,9 +12,6 @@ from conbo.record_fields import Fields, errors_about
 from conbo.study.stored import stored_records, stored_settings
 from conbo.study.stored_fields import LARGEST_SEED
 from conbo.trials import Outcomes
-
-if TYPE_CHECKING:
-    from conbo.parameters import Parameter
 
 
 class StoredStudy:
@@ -36,15 +34,10 @@ class StoredStudy:
         self._records = stored_records(storage, name)
         self.trials = tuple(sorted(self._records.news().trials, key=lambda trial: trial.number))
 
-    @property
-    def states(self) -> "dict[str, Parameter]":
-        """The state parameters by name."""
-        return self._parameters("states")
-
-    @property
-    def actions(self) -> "dict[str, Parameter]":
-        """The action parameters by name."""
-        return self._parameters("actions")
+    def parameter_rows(self) -> list[tuple[str, str]]:
+        """A row for every state and action, for printing: its role, and its name, type and range in words."""
+        with errors_about(self._origin):
+            return parameter_rows(self.space)
 
     @property
     def parameters(self) -> set[str]:
@@ -78,12 +71,6 @@ class StoredStudy:
             known = f"known are 0 to {len(self.trials) - 1}" if self.trials else "none was asked for yet"
             raise TrialError(f"unknown trial {number}: {known}.")
         return number
-
-    def _parameters(self, role: str) -> "dict[str, Parameter]":
-        from conbo.parameter_records import read_parameters  # imports NumPy, which telling and exporting do not need
-
-        with errors_about(self._origin):
-            return read_parameters(Fields.of(self.space, "space"), role)
 
 
 def _constraints(stored: Fields) -> OutcomeConstraints:

@@ -64,7 +64,7 @@ def check(arguments: tuple[str, ...], name: str | None) -> None:
     )
     rows = [
         ("study", f"{own_name}, {study_file.direction} by {study_file.method}"),
-        *parameter_rows(study_file.space.states, study_file.space.actions),
+        *parameter_rows(study_file.space.to_dict()),
         ("kept in", kept),
     ]
     click.echo(as_columns(rows))

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 import conbo
-from conbo.cli.study_file import parse_value, read_study_file
 from conbo.errors import SettingError, StudyError
 
 if TYPE_CHECKING:
     from conbo.cli.stored_study import StoredStudy
+    from conbo.cli.study_file import StudyFile
     from conbo.spaces import Parameter, Value
     from conbo.study import Study
 
@@ -50,7 +50,7 @@ def create_or_resume(source: str, name: str | None, device: str = "cpu") -> "Stu
     """Open the study of a study file, or create it if it does not exist; from a storage, open an existing study."""
     if not source.endswith(".toml"):
         return open_existing(source, name, device)
-    study_file = read_study_file(existing_file(source))
+    study_file = _study_file(source)
     _name_distant_storage(source, study_file.storage)
     return study_file.study(name, device)
 
@@ -77,7 +77,7 @@ def location(source: str, name: str | None) -> tuple[str, str]:
     If no name is given, it is the one in the study file or, for a storage, that of its only study, or "default".
     """
     if source.endswith(".toml"):
-        study_file = read_study_file(existing_file(source))
+        study_file = _study_file(source)
         _name_distant_storage(source, study_file.storage)
         if not stored_names(study_file.storage):
             raise StudyError(
@@ -105,7 +105,7 @@ def unfolded_log(source: str) -> str | None:
     from conbo.study.database import Database
     from conbo.study.sqlite_file import log_size
 
-    path = Database(read_study_file(existing_file(source)).storage if source.endswith(".toml") else source).path
+    path = Database(_study_file(source).storage if source.endswith(".toml") else source).path
     return f"{Path(path).name}-wal" if path is not None and log_size(path) else None
 
 
@@ -121,6 +121,12 @@ def _name_distant_storage(source: str, storage: str) -> None:
     click.echo(f"{source} keeps the study in {Database(storage).name}.", err=True)
 
 
+def _study_file(source: str) -> "StudyFile":
+    from conbo.cli.study_file import read_study_file  # not needed if the source is a storage
+
+    return read_study_file(existing_file(source))
+
+
 def existing_file(source: str) -> Path:
     """The path of a study file; raises SettingError if the file does not exist."""
     if not Path(source).is_file():
@@ -130,6 +136,8 @@ def existing_file(source: str) -> Path:
 
 def parse_state(parameters: "Mapping[str, Parameter]", pairs: Sequence[str]) -> "dict[str, Value]":
     """The state that texts such as `demand=1.2` describe; the space checks names and values later."""
+    from conbo.cli.study_file import parse_value
+
     state: dict[str, Value] = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")
@@ -141,6 +149,8 @@ def parse_state(parameters: "Mapping[str, Parameter]", pairs: Sequence[str]) -> 
 
 def parse_row(parameters: "Mapping[str, Parameter]", row: Mapping[str, Any]) -> "dict[str, Value]":
     """The values of those columns of a row that are parameters; texts of a CSV file are converted."""
+    from conbo.cli.study_file import parse_value
+
     return {
         name: parse_value(parameter, row[name]) if isinstance(row[name], str) else row[name]
         for name, parameter in parameters.items()

@@ -6,15 +6,12 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-import conbo
 from conbo.errors import ConboError, PointError, SettingError, StudyError
+from conbo.record_fields import Fields
 from conbo.study.csv_text import csv_rows
 from conbo.study.spreadsheets import marked
-
-if TYPE_CHECKING:
-    from conbo.spaces import Parameter
 
 Read = TypeVar("Read")
 
@@ -142,17 +139,20 @@ def shown(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def parameter_rows(states: "Mapping[str, Parameter]", actions: "Mapping[str, Parameter]") -> list[tuple[str, str]]:
-    """A row for every state and action: its role, and its name with its type and range in words."""
-    rows = []
-    for role, parameters in (("state", states), ("action", actions)):
-        rows += [(role, f"{name}: {_in_words(parameter)}") for name, parameter in parameters.items()]
+def parameter_rows(space: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """A row for every state and action in the record of a space: its role, and its name, type and range in words."""
+    rows, fields = [], Fields.of(space, "space")
+    for role, key in (("state", "states"), ("action", "actions")):
+        for i, record in enumerate(fields.items(key)):
+            parameter = Fields.of(record, f"space.{key}[{i}]")
+            rows.append((role, f"{parameter.text('name')}: {_in_words(parameter)}"))
     return rows
 
 
-def _in_words(parameter: "Parameter") -> str:
-    if isinstance(parameter, conbo.Categorical):
-        return "one of " + ", ".join(map(str, parameter.choices))
-    kind = "real" if isinstance(parameter, conbo.Real) else "integer"
-    scale = ", on a log scale" if parameter.log else ""
-    return f"{kind} from {shown(parameter.low)} to {shown(parameter.high)}{scale}"
+def _in_words(parameter: Fields) -> str:
+    kind = parameter.text("type", ("real", "integer", "categorical"))
+    if kind == "categorical":
+        return "one of " + ", ".join(map(str, parameter.items("choices")))
+    low, high = (parameter.number(name) for name in ("low", "high"))
+    bounds = f"{shown(low)} to {shown(high)}" if kind == "real" else f"{low:.0f} to {high:.0f}"
+    return f"{kind} from {bounds}{', on a log scale' if parameter.has('log') and parameter.flag('log') else ''}"

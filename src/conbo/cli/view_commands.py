@@ -67,7 +67,7 @@ def status(arguments: tuple[str, ...], name: str | None, with_model: bool, as_js
         return
     rows = [
         ("study", f"{study.name}, {study.direction} by {study.method}, seed {study.seed}"),
-        *parameter_rows(study.states, study.actions),
+        *study.parameter_rows(),
         ("trials", f"{counts['completed']} completed, {counts['running']} running, {counts['failed']} failed"),
     ]
     if completed := [trial for trial in trials if trial.status == "completed"]:
@@ -273,6 +273,5 @@ def problems(name: str | None, as_json: bool) -> None:
         click.echo(json.dumps({"name": problem.name, "noise": problem.noise, **problem.space.to_dict()}))
         return
     noise = "depends on state and action" if problem.noise is None else f"standard deviation {shown(problem.noise)}"
-    parameters = parameter_rows(problem.space.states, problem.space.actions)
-    click.echo(as_columns([("problem", problem.name), *parameters, ("noise", noise)]))
+    click.echo(as_columns([("problem", problem.name), *parameter_rows(problem.space.to_dict()), ("noise", noise)]))
     click.echo(f"\n{problem.description}" if problem.description else "")

@@ -22,7 +22,6 @@ from conbo.study.database import Database, Storage
 from conbo.study.description import Settings, from_record
 from conbo.study.evaluating import Evaluating
 from conbo.study.learned import Learned
-from conbo.study.notebook_view import html_of, line_of
 from conbo.study.proofs import Proofs
 from conbo.study.shared import SharedOptimizer
 from conbo.study.stored import create_or_resume
@@ -176,10 +175,14 @@ class Study(TrialTables, Learned, Evaluating, Proofs):
         self._runs: list[Run] = []  # runs of this study in this process
 
     def __repr__(self) -> str:
+        from conbo.study.notebook_view import line_of
+
         return line_of(self)
 
     def _repr_html_(self) -> str:
         """Return the HTML by which a notebook shows settings, progress and policy."""
+        from conbo.study.notebook_view import html_of
+
         return html_of(self)
 
     def _optimizer(self, record: dict[str, Any]) -> Optimizer:

@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from conbo.common_random_numbers import check_seed
-from conbo.dataframes import frame_of, rows_of
 from conbo.notices import LOG
 from conbo.optimizer import Optimizer
 from conbo.spaces import Point, Space
 from conbo.study.shared import SharedOptimizer
-from conbo.study.trial_csv import full_table, read_csv, results_of, write_csv
 from conbo.study.trial_rows import observations
 from conbo.study.workers import worker_name
 from conbo.trials import ENQUEUED, Outcomes, Trial, unlike_before
@@ -56,6 +54,8 @@ class TrialTables:
         --------
         >>> study.to_csv("trials.csv")
         """
+        from conbo.study.trial_csv import write_csv
+
         write_csv(path, self.space, self.trials)
 
     def import_csv(self, path: str | Path) -> int:
@@ -85,6 +85,8 @@ class TrialTables:
         >>> conbo.Study(space).import_csv("trials.csv") == len(study.trials)
         True
         """
+        from conbo.study.trial_csv import read_csv
+
         return len(self._add(read_csv(path, self.space, self._has_seeds)))
 
     def trials_dataframe(self, backend: str = "pandas") -> Any:
@@ -110,6 +112,9 @@ class TrialTables:
         >>> study.trials_dataframe().shape[0] == len(study.trials)
         True
         """
+        from conbo.dataframes import frame_of
+        from conbo.study.trial_csv import full_table
+
         columns, rows = full_table(self.space, self.trials)
         return frame_of({name: [row[name] for row in rows] for name in columns}, backend)
 
@@ -140,6 +145,9 @@ class TrialTables:
         >>> conbo.Study(space).add_trials([{"demand": 60, "stock": 55, "reward": 165}])
         1
         """
+        from conbo.dataframes import rows_of
+        from conbo.study.trial_csv import results_of
+
         if isinstance(results, list) and all(isinstance(row, Mapping) for row in results):
             source, columns, rows = "the list", list(results[0]) if results else [], results
         else:
