@@ -143,11 +143,13 @@ class Belief:
         models of constraints are no longer averaged over their hyperparameters.
         """
         posterior, constraints = self.posterior, self.constraints
-        return replace(
-            self,
-            posterior=posterior.most_probable(share) if isinstance(posterior, Averages) else posterior,
-            constraints=None if constraints is None else constraints.of_most_probable(),
-        )
+        if isinstance(posterior, Averages):
+            posterior = posterior.most_probable(share)
+        if constraints is not None:
+            constraints = constraints.of_most_probable()
+        if posterior is self.posterior and constraints is self.constraints:
+            return self
+        return replace(self, posterior=posterior, constraints=constraints)
 
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
         """Return which of m states (m, d_s) are correlated with one of k known states (k, d_s) by at least `least`.

@@ -90,6 +90,8 @@ class LearnedConstraints:
 
     def of_most_probable(self) -> "LearnedConstraints":
         """Return the same constraints, with models that are not averaged over their hyperparameters."""
+        if all(one.average is None for one in self.all):
+            return self
         success = None if self.success is None else replace(self.success, average=None)
         return replace(self, outcomes=tuple(replace(one, average=None) for one in self.outcomes), success=success)
 
