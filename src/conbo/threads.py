@@ -1,4 +1,4 @@
-"""The number of threads that torch may use: one for small problems, because small operations run fastest on one."""
+"""How many threads torch may use (one for small problems, where one is fastest), and threads for compiled loops."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
