@@ -31,7 +31,7 @@ from torch import Tensor
 from conbo.ascent import BatchedFunction
 from conbo.belief import Belief
 from conbo.errors import SettingError
-from conbo.models.mixture import MixtureGains, weighted
+from conbo.models.mixture_gains import MixtureGains, weighted
 from conbo.models.posterior import Averages, AveragesValues, KnowsSeeds, StateValue
 from conbo.quasi_random import sobol
 

@@ -1,0 +1,63 @@
+"""Knowledge gradients under a mixture of models: the weighted means of the members' knowledge gradients."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from conbo.models.posterior import KnowsSeeds, StateGains, StateValue
+
+
+@dataclass(frozen=True)
+class MixtureGains:
+    """Knowledge gradients under a mixture of models: the weighted means of the members' knowledge gradients."""
+
+    values: tuple[StateValue, ...]  # the members' gains
+    weights: Tensor  # (members,)
+
+    @property
+    def seen_seeds(self) -> tuple[int, ...]:
+        """The observed simulator seeds; empty if no member models effects of seeds."""
+        known = (value.seen_seeds for value in self.values if isinstance(value, KnowsSeeds))
+        return max(known, key=len, default=())
+
+    def for_seeds(self, seeds: Tensor) -> "MixtureGains":
+        """Return the knowledge gradients of new rewards with these simulator seeds, which some members may ignore."""
+        values = (value.for_seeds(seeds) if isinstance(value, KnowsSeeds) else value for value in self.values)
+        return MixtureGains(tuple(values), self.weights)
+
+    def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
+        """Return a fast function that estimates knowledge gradients (r, m) of candidates (r, d) in states (m, d_s)."""
+        functions = [value.rough(states) for value in self.values]
+        return lambda candidates: weighted(self.weights, [function(candidates) for function in functions])
+
+    def at(self, states: Tensor) -> Callable[[Tensor, Tensor], "WeightedGains"]:
+        """Return a function that computes knowledge gradients of candidates in r sets of m states (r, m, d_s).
+
+        It takes candidates (k, d) and indices (k,): candidate i is evaluated in the set `indices[i]`.
+        """
+        functions = [value.at(states) for value in self.values]
+        return lambda candidates, rows: WeightedGains([f(candidates, rows) for f in functions], self.weights)
+
+
+@dataclass(frozen=True)
+class WeightedGains:
+    """The weighted sum of several models' knowledge gradients, for the same k candidates and m states each."""
+
+    gains: Sequence[StateGains]
+    weights: Tensor  # (members,)
+
+    @property
+    def values(self) -> Tensor:
+        """Knowledge gradients (k, m) of k candidates in m states each."""
+        return weighted(self.weights, [gain.values for gain in self.gains])
+
+    def gradient(self, weights: Tensor) -> Tensor:
+        """Return the gradients (k, d) of Σ_i weights[:, i] values[:, i] with respect to k candidates; i is a state."""
+        return weighted(self.weights, [gain.gradient(weights) for gain in self.gains])
+
+
+def weighted(weights: Tensor, parts: Sequence[Tensor]) -> Tensor:
+    """Return the weighted sum Σ_j weights_j parts_j of tensors."""
+    return torch.stack(tuple(parts), -1) @ weights  # einsum would take much longer for so few numbers
