@@ -57,7 +57,7 @@ class StateDistribution(Protocol):
         """Return all states (m, d) and their probabilities (m,), or None if there are more than `max_states`."""
 
     def finite(self, max_states: int = MAX_STATES) -> tuple[Tensor, Tensor] | None:
-        """Return all states (m, d) and their probabilities (m,) as tensors, or None if they exceed `max_states`."""
+        """Return all states (m, d) and their probabilities (m,) as tensors, or None if more than `max_states`."""
 
 
 def bind(recipe: RecipeLike, space: Space) -> StateDistribution:
@@ -120,7 +120,10 @@ class IndependentStates:
         return tensor(density)
 
     def listed(self, max_states: int = MAX_STATES) -> tuple[Array, Array] | None:
-        """Return all states (m, d) of positive probability with their probabilities (m,), or None if too many."""
+        """Return all states (m, d) of positive probability with their probabilities (m,).
+
+        None if there are more than `max_states`.
+        """
         sizes = [marginal.n_atoms for marginal in self.marginals]
         if math.prod(sizes) > max_states:
             return None
@@ -131,7 +134,7 @@ class IndependentStates:
         return states[positive], probabilities[positive]
 
     def finite(self, max_states: int = MAX_STATES) -> tuple[Tensor, Tensor] | None:
-        """Return all states (m, d) and their probabilities (m,) as tensors, or None if they are too many."""
+        """Return all states (m, d) and their probabilities (m,) as tensors, or None if more than `max_states`."""
         return tensors(self.listed(max_states))
 
 
@@ -162,7 +165,7 @@ class FeasibleStates:
         return accepted[:n]
 
     def transform(self, u: Array) -> Array:
-        """Map uniform points u (n, d) of the unit cube to states (n, d) of the pool, by their probabilities."""
+        """Map uniform points u (n, d) to states (n, d) of the pool, such that each state has its probability."""
         return self.pool[transport(u, self.pool, self.probabilities)]
 
     def from_uniform(self, u: Tensor) -> Tensor:
@@ -176,11 +179,14 @@ class FeasibleStates:
         return self.base.density(states) * tensor(possible / self.share)
 
     def listed(self, max_states: int = MAX_STATES) -> tuple[Array, Array] | None:
-        """Return all states (m, d) of positive probability with their probabilities (m,), or None if too many."""
+        """Return all states (m, d) of positive probability with their probabilities (m,).
+
+        None if there are more than `max_states`.
+        """
         return (self.pool, self.probabilities) if self.complete and len(self.pool) <= max_states else None
 
     def finite(self, max_states: int = MAX_STATES) -> tuple[Tensor, Tensor] | None:
-        """Return all states (m, d) and their probabilities (m,) as tensors, or None if they are too many."""
+        """Return all states (m, d) and their probabilities (m,) as tensors, or None if more than `max_states`."""
         return tensors(self.listed(max_states))
 
     def _possible(self, states: Array) -> NDArray[np.bool_]:

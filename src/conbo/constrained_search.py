@@ -158,5 +158,8 @@ class ConstrainedSearch:
         return mean - penalty * lack.square(), slope + (2 * penalty * lack)[:, None] * rise
 
     def _level(self, points: Tensor, penalty: float) -> tuple[Tensor, Tensor]:
-        """Return Φ⁻¹(P) (n,) at points (n, d) and its gradients (n, d), where P is the probability of feasibility."""
+        """Return Φ⁻¹(P) (n,) at points (n, d) and its gradients (n, d), where P is the probability of feasibility.
+
+        `penalty` is not used.
+        """
         return self.constraints.levels(points)

@@ -47,7 +47,7 @@ class WeightedStates:
         return self.from_uniform(uniform(n, self.space.n_state_dims, generator))
 
     def transform(self, u: Array) -> Array:
-        """Map uniform points u (n, d) of the unit cube to states (n, d) of the pool, by their probabilities."""
+        """Map uniform points u (n, d) to states (n, d) of the pool, such that each state has its probability."""
         return self.pool[transport(u, self.pool, self.probabilities)]
 
     def from_uniform(self, u: Tensor) -> Tensor:
@@ -62,13 +62,16 @@ class WeightedStates:
         return tensor(density.reshape(points.shape[:-1]) * inside(points))
 
     def listed(self, max_states: int = MAX_STATES) -> tuple[Array, Array] | None:
-        """Return all states (m, d) of positive probability with their probabilities (m,), or None if too many."""
+        """Return all states (m, d) of positive probability with their probabilities (m,).
+
+        None if there are more than `max_states`.
+        """
         if not self.complete or len(self.pool) > max_states:
             return None
         return self.pool, self.probabilities
 
     def finite(self, max_states: int = MAX_STATES) -> tuple[Tensor, Tensor] | None:
-        """Return all states (m, d) and their probabilities (m,) as tensors, or None if they are too many."""
+        """Return all states (m, d) and their probabilities (m,) as tensors, or None if more than `max_states`."""
         return tensors(self.listed(max_states))
 
     def _sample_by_user(

@@ -26,7 +26,7 @@ _DIRECTIONS = Path(__file__).with_name("sobol_directions.npy")
 
 
 class _Local(threading.local):
-    """The random numbers of each thread; they are seeded anew, because a new object takes a quarter millisecond."""
+    """A random generator for each thread, which every use seeds anew; creating one takes a quarter of a millisecond."""
 
     def __init__(self) -> None:
         self.random = np.random.RandomState(0)

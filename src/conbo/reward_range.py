@@ -24,9 +24,10 @@ def checked_range(given: Any) -> RewardRange | None:
 
 
 def maximized(given: RewardRange | None, maximize: bool) -> tuple[float, float] | None:
-    """Return the limits of the expected reward in the sign of models: if rewards are minimized, they are negated.
+    """Return the limits of the expected reward for models, which always maximize.
 
-    A missing limit becomes infinite. Without a range, the result is None.
+    If rewards are minimized, the limits are negated and change places. A missing limit becomes infinite. Without a
+    range, the result is None.
     """
     if given is None:
         return None

@@ -37,7 +37,7 @@ class SplitFeasible:
     state_names: tuple[str, ...]  # names of the user's states
 
     def __call__(self, _: dict[str, Value], action: dict[str, Value]) -> bool:
-        """Return whether an action is allowed that includes the user's state; the first argument is empty."""
+        """Return whether an action is allowed; it includes the user's state, so the first argument is empty."""
         state = {name: action[name] for name in self.state_names}
         return self.function(state, {name: value for name, value in action.items() if name not in state})
 

@@ -53,9 +53,9 @@ POLICY_STARTS = 1  # starts of the search for the policy's action, besides the b
 def state_gains(belief: Belief, actions: Tensor, rule: GainRule) -> StateValue:
     """Return the object that computes knowledge gradients of candidates in states.
 
-    `actions` (p, d_x) is a pool of p actions, in which each state's best action is searched.  `rule` says how the gain
-    follows from the posterior means after the evaluation; with learned constraints, `ConstrainedGains` has its own
-    rule.
+    Searches for each state's best action start from the pool `actions` (p, d_x).  `rule` says how a knowledge gradient
+    follows from the posterior means after the evaluation.  It is not used if constraints are learned, because
+    `ConstrainedGains` has its own rule.
     """
     if belief.constraints is None:
         return belief.posterior.action_search(belief.space, actions).gains(rule)
@@ -113,7 +113,7 @@ def gain_of(
     worst
         The lowest expected reward (k, m) of each state.
     allowed
-        Zero for actions (k, m, q) that violate a known limit.
+        Zero for actions (k, m, q) that violate a known limit, and one for others; None if there are no known limits.
     fantasies
         f draws (f, constraints) of the standardized observations of the slacks, over which the mean is taken.
     """
@@ -147,7 +147,7 @@ def gain_of(
 
 @dataclass(frozen=True)
 class ConstrainedLineGains:
-    """Constrained knowledge gradients of k candidates in m states, and their gradients in the candidates."""
+    """Constrained knowledge gradients of k candidates in m states, with gradients with respect to the candidates."""
 
     gain: GainWithDerivatives
     lines: list[LookAheadLines]  # posterior means after the evaluation: of the reward, then of each constraint's slack
@@ -158,9 +158,10 @@ class ConstrainedLineGains:
         return self.gain.values
 
     def gradient(self, weights: Tensor) -> Tensor:
-        """Return the gradients (k, d), in each candidate, of the sum over states of weights (k, m) times values (k, m).
+        """Return the gradients (k, d) of Σ_i weights[:, i] values[:, i] with respect to the k candidates.
 
-        There are k candidates and m states.  The actions at which each state's best utility is sought are held fixed.
+        The sum, with `weights` (k, m), is over the m states.  The actions among which each state's best utility is
+        sought are held fixed.
         """
         pulls = [self.gain.reward, *self.gain.constraints]
         parts = [one.gradient(pull * weights[..., None]) for one, pull in zip(self.lines, pulls, strict=True)]
@@ -220,7 +221,11 @@ class ConstrainedGains:
         return lambda candidates: torch.cat([values(some) for some in candidates.split(step)])
 
     def at(self, states: Tensor) -> "ConstrainedStatesAhead":
-        """Return a function from candidates to their gains in r sets of m states (r, m, d_s), one set per candidate."""
+        """Return a function that computes knowledge gradients of candidates in r sets of m states (r, m, d_s).
+
+        It takes k candidates (k, d) and indices (k,).  The knowledge gradients of candidate i are those in the m states
+        of set `indices[i]`.
+        """
         return ConstrainedStatesAhead(self, states)
 
     def gains_at(self, candidates: Tensor, states: Tensor, actions: Tensor, worst: Tensor) -> ConstrainedLineGains:

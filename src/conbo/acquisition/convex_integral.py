@@ -107,11 +107,11 @@ class ConvexIntegral:
         return torch.stack([mass, first, mass - outer * first])
 
     def tangents(self, gain: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
-        """Integrate, over each interval between nodes, the higher of the tangents at its two ends.
+        """Integrate, over each of the q-1 intervals between q nodes, the higher of the tangents at its two ends.
 
-        The q nodes have q-1 intervals.  Return weights (..., 4, q-1) and integrals (..., q-1).  An integral is the dot
-        product of its four weights with (value at the left node, slope at the left node, value at the right node, slope
-        at the right node).
+        `gain` and `slope` (..., q) are as in the class: values and slopes at the nodes.  Return weights (..., 4, q-1)
+        and integrals (..., q-1).  An integral is the dot product of its four weights with (value at the left node,
+        slope at the left node, value at the right node, slope at the right node).
         """
         left, right = self.nodes[:-1], self.nodes[1:]
         slope_change = slope[..., 1:] - slope[..., :-1]
@@ -124,7 +124,10 @@ class ConvexIntegral:
         return weights, (weights * _ends(gain, slope)).sum(-2)
 
     def lower(self, gain: Tensor, slope: Tensor) -> Tensor:
-        """Return a lower bound (...) of E[V(Z)] - V(0): the integral of the highest tangent."""
+        """Return a lower bound (...) of E[V(Z)] - V(0): the integral of the highest tangent.
+
+        `gain` and `slope` (..., q) are values and slopes, at the nodes, of D, which is V minus its tangent at zero.
+        """
         mass, first, _ = self.tails
         inside = self.tangents(gain, slope)[1].sum(-1)
         return inside + (gain[..., [0, -1]] * mass + slope[..., [0, -1]].abs() * first).sum(-1)
@@ -132,8 +135,9 @@ class ConvexIntegral:
     def upper(self, gain: Tensor, steepest: Tensor) -> Tensor:
         """Return an upper bound (...) of E[V(Z)] - V(0).
 
-        It is the integral of the chords between nodes and, beyond the outer nodes, of lines with the slopes `steepest`
-        (..., 2), which are the lowest and the highest slope that D has anywhere.
+        `gain` (..., q) are the values, at the nodes, of D, which is V minus its tangent at zero.  The bound is the
+        integral of the chords between nodes and, beyond the outer nodes, of lines with the slopes `steepest` (..., 2),
+        which are the lowest and the highest slope that D has anywhere.
         """
         mass, first, _ = self.tails
         inside = (self.chord * torch.stack([gain[..., :-1], gain[..., 1:]], -2)).sum((-2, -1))
@@ -191,11 +195,11 @@ class ConvexIntegral:
         return Gains(best, tangent.sum(-1) + outer.sum(-1), derivative)
 
     def _tails(self, gain: Tensor, slope: Tensor, smooth: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the corrections (..., 2) of the integrals of the outermost tangents, on the left and on the right.
+        """Return what curvature adds to the integrals beyond the outermost nodes: (..., 2), left and right.
 
-        They add the curvature of the outermost cubics.  Also return weights (..., 2, 4).  A correction is the dot
-        product of its four weights with (value at the outermost node, slope at the outermost node, value at the node
-        next to it, slope at the node next to it).
+        Without it, these are integrals of the outermost tangents; the curvature is that of the outermost cubics.  Also
+        return weights (..., 2, 4).  A result is the dot product of its four weights with (value at the outermost node,
+        slope at the outermost node, value at the node next to it, slope at the node next to it).
         """
         h = (self.nodes[1:] - self.nodes[:-1])[[0, -1]]
         sign = torch.tensor([1.0, -1.0], dtype=h.dtype, device=h.device)

@@ -183,10 +183,10 @@ class Information:
         return LineGains(value.reshape(shape), derivative.unflatten(0, shape), lines)
 
     def tables(self, states: Tensor, climb: int) -> PeakTables:
-        """Draw the model's function in each of the states (c, d_s), jointly at actions that are likely to be its best.
+        """Draw functions from the model in each of c states (c, d_s), at actions that are likely to be its best ones.
 
-        Some of these actions are found by local searches of `climb` steps.  With `climb=0`, there are no local searches
-        and fewer draws.
+        A draw holds the values at all these actions.  Some of the actions are found by local searches of `climb` steps.
+        With `climb=0`, there are no local searches and fewer draws.
         """
         actions = self._actions(states, climb)
         c, p, _ = actions.shape

@@ -330,7 +330,10 @@ class ConditionalAcquisition:
         return (chosen.weights * gains.values).sum(-1)
 
     def states_of(self, points: Tensor, times: int = 1) -> WeightedStates:
-        """Choose states and weights for the integral over states, for each point (c, d)."""
+        """Choose states and weights for the integral over states, for each point (c, d).
+
+        There are `times` as many states as in local searches.
+        """
         return self.rule.around(points[:, : self._d_s], self._importance(points), times)
 
     def local(self, starts: Tensor) -> BatchedFunction:

@@ -52,7 +52,8 @@ class Estimator(Protocol):
 def discrete_gain(mean: Tensor, slope: Tensor, similarity: Tensor) -> tuple[Tensor, Tensor]:
     """Return the knowledge gradient (...) over q actions, E[max (mean + slope Z)] - max mean, with Z ~ N(0, 1).
 
-    Also return its derivatives (..., q) in the slopes.  `similarity` is not used: a `GainRule` has this signature.
+    Also return its derivatives (..., q) with respect to the slopes.  `similarity` is not used; it is an argument
+    because every `GainRule.combine` gets it.
     """
     lines = expected_max(mean, slope)
     return lines.gain, lines.density
@@ -63,7 +64,10 @@ DISCRETE = GainRule(None, discrete_gain, expected_gain)  # the rule for a maximu
 
 @cache
 def _integral(n_z: int, spread: float, device: torch.device) -> ConvexIntegral:
-    """Return the integral over z from its values at n_z nodes; its weights are computed only once."""
+    """Return the rule that estimates the mean of a convex function of Z ~ N(0, 1) from its tangents at n_z nodes.
+
+    The nodes are quantiles of a normal distribution with standard deviation `spread`. The rule is cached.
+    """
     return ConvexIntegral(quantile_nodes(n_z, spread).to(device))
 
 

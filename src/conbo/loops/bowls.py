@@ -12,7 +12,7 @@ from conbo.loops.compiling import Array, exact_helper, inlined
 
 @inlined
 def factorize_bowl(hessian: Array, f: int, stuck: Array, shift: float, factor: Array) -> bool:
-    """Write the lower Cholesky factor of shift · I - Hessian (f, f), and return whether it is positive definite.
+    """Write the lower Cholesky factor of shift · I - Hessian (f, f) to `factor`; return False if there is none.
 
     Rows and columns of coordinates that are `stuck` at a bound are replaced by those of a diagonal matrix. The diagonal
     of `factor` holds reciprocals, as `solve_bowl` expects it.
@@ -36,7 +36,10 @@ def factorize_bowl(hessian: Array, f: int, stuck: Array, shift: float, factor: A
 
 @exact_helper
 def missing_curvature(hessian: Array, f: int, stuck: Array) -> float:
-    """Return a shift that makes shift · I - Hessian positive definite, by Gershgorin's bound on the eigenvalues."""
+    """Return a shift that makes shift · I - Hessian positive definite, by Gershgorin's bound on the eigenvalues.
+
+    Rows and columns of coordinates that are `stuck` at a bound are left out.
+    """
     shift, largest = 0.0, 0.0
     for i in range(f):
         off = hessian[i, i]

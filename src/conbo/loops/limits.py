@@ -86,10 +86,10 @@ def limited_step(
 ) -> float:
     """Write to `step` the Newton step from x that respects linear limits and bounds, and return its length.
 
-    The module's docstring explains the arrays that describe the limits, from `coefficients` to `shapes`; the last three
-    arrays are scratch. A limit or bound that the step would violate is marked as binding. Then the step is computed
-    again with a stiff quadratic penalty, which makes it end at the binding limits and bounds, until the set of these no
-    longer changes.
+    The module's docstring explains the arrays that describe the limits, from `coefficients` to `shapes`; `factor`,
+    `stuck` and the last three arrays are scratch. The length is at most `radius`. A limit or bound that the step would
+    violate is marked as binding. Then the step is computed again with a stiff quadratic penalty, which makes it end at
+    the binding limits and bounds, until the set of these no longer changes.
     """
     f, n_limits = len(free), len(gaps)
     normals, pulled = scratch[:n_limits], scratch[n_limits : n_limits + f]
@@ -170,8 +170,9 @@ def into_limits(
 ) -> bool:
     """Move x, in place, to a nearby point within linear limits and bounds; return whether all limits hold there.
 
-    x is projected into one limit after the other, again and again, until all of them hold. The module's docstring
-    explains the arrays that describe the limits, from `coefficients` to `shapes`.
+    x is projected into one limit after the other, again and again, until all of them hold or SWEEPS rounds are over.
+    The module's docstring explains the arrays that describe the limits, from `coefficients` to `shapes`; `scratch` is
+    scratch memory.
     """
     f, n_limits = len(free), coefficients.shape[0]
     values, slopes = scratch[n_limits + f], scratch[n_limits + f + 1]

@@ -89,7 +89,7 @@ def pull_back(
 
 @inlined
 def _squared_distances(features: Array, i: int, result: Array) -> None:
-    """Write the squared distances between point i and all points j < i; columns of `features` are points."""
+    """Write the squared distances from point i to all points j < i to `result`; columns of `features` are points."""
     for j in range(i):
         result[j] = 0.0
     for d in range(len(features)):

@@ -29,7 +29,12 @@ def reactions(
     scratch: Array,  # (5, m · k + m)
     bits: Array,  # the same memory as integers
 ) -> None:
-    """Fill the look-ahead slopes at the basins, and the gain ½ V''(0), capped, of all candidates and states."""
+    """Compute how one more reward at each of r candidates changes the highest posterior mean of each of m states.
+
+    If the reward is z standard deviations above its prediction, the mean at a basin (a local maximum) rises by
+    slope · z; these slopes are written to `slopes`. The best action itself moves with z, which adds ½ V''(0), where
+    V(z) is the highest mean after the reward; this gain is capped and written to `gain`.
+    """
     f, n_places = places.shape
     m = new_scale.shape[1]
     n_basins = n_places - m

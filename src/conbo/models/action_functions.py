@@ -199,9 +199,10 @@ class ActionFunctions:
 def newton_step(
     x: Tensor, gradient: Tensor, hessian: Tensor, lower: Tensor, upper: Tensor, free: Tensor, radius: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return a projected Newton step from x towards a maximum within bounds, no longer than `radius`, and its length.
+    """Return projected Newton steps from points x (..., d) towards maxima within bounds, and their lengths (...).
 
-    `gradient` and `hessian` are those of the function at x, and only coordinates that are `free` move.
+    `gradient` (..., d) and `hessian` (..., d, d) are those of the function at x. Only coordinates that are `free` (d,)
+    move, and no step is longer than its `radius` (...).
     """
     stuck = ~free | ((x <= lower) & (gradient < 0)) | ((x >= upper) & (gradient > 0))
     gradient = torch.where(stuck, 0.0, gradient)
@@ -236,9 +237,10 @@ def limited_step(
     radius: Tensor,
     limits: FeatureLimits,
 ) -> tuple[Tensor, Tensor]:
-    """Return a Newton step from x towards a maximum within bounds and constraints, and its length.
+    """Return Newton steps towards maxima within bounds and constraints, and their lengths (r, q).
 
-    The step is no longer than `radius`. `box` holds lower bounds, upper bounds, and which coordinates may move.
+    They start at q actions x (r, q, d) of each of r functions, whose gradients and Hessians there are given. No step is
+    longer than its `radius` (r, q). `box` holds lower bounds, upper bounds, and which coordinates may move.
     """
     lower, upper, free = box
     fixed = ~free[:, None] | ~free
@@ -281,7 +283,7 @@ def state_functions(posterior: Conditioned, states: Tensor) -> ActionFunctions:
 
 @dataclass(frozen=True)
 class StateRows:
-    """The part of a look-ahead mean that does not depend on the candidate, for r sets of m states.
+    """What look-ahead means in r sets of m states need, and what does not depend on the candidate.
 
     A look-ahead mean is the posterior mean in a state after one more reward, at a candidate, as a function of the
     action.
@@ -302,7 +304,7 @@ class StateRows:
 
 
 def state_rows(posterior: Conditioned, states: Tensor) -> StateRows:
-    """Prepare what does not depend on the candidate in look-ahead means, for r sets of m states (r, m, d_s).
+    """Compute what look-ahead means in r sets of m states (r, m, d_s) need, and what does not depend on the candidate.
 
     A look-ahead mean is the posterior mean in a state after one more reward, at a candidate, as a function of the
     action.

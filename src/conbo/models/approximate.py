@@ -52,7 +52,7 @@ SAID_EVERY = 40 * LONG_BLOCK  # number of rewards between two progress messages 
 
 @dataclass(frozen=True)
 class Sums:
-    """What the first rewards tell about the values at M inducing points, as sums over these rewards."""
+    """Sums over the first `rows` rewards, which hold all that these tell about the values at M inducing points."""
 
     rows: int  # number of rewards that are summed up
     information: Tensor  # (M, M), S
@@ -72,10 +72,10 @@ class Summary:
     total: Sums  # sums over all rewards
 
     def shared_with(self, points: Tensor, residuals: Tensor, variances: Tensor) -> bool:
-        """Return whether a summary of other data can start from `whole`, the sums over all rewards but the last block.
+        """Return whether the summary of other data can start from `whole` instead of from nothing.
 
-        The other data must begin with the same points, residuals and noise variances, so that they have the same
-        inducing points.
+        `whole` holds the sums over all rewards but those of the last block. The other data must begin with the same
+        points, residuals and noise variances, so that they have the same inducing points.
         """
         rows = self.whole.rows
         if shared_rows(len(self.points), len(points)) < rows or fitted_rewards(len(points)) > rows:
@@ -181,7 +181,7 @@ class ApproximatePosterior(ExactPosterior):
         return residual, deviation
 
     def page_record(self, space: Space) -> dict[str, Any] | None:
-        """Return None: the report's web page computes predictions from all rewards, and here these are too many."""
+        """Return None: the report's web page computes predictions from all rewards, and here there are too many."""
         return None
 
     def conditioned_on(

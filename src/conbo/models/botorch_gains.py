@@ -94,7 +94,10 @@ class BotorchLines:
 
 @dataclass(frozen=True)
 class BotorchGains:
-    """Computes knowledge gradients of candidates in states by a `GainRule`; searches over actions start from a pool."""
+    """Computes knowledge gradients of candidates in given states, under a BoTorch model.
+
+    The actions with the highest means are searched for from a pool of actions, and a `GainRule` combines these means.
+    """
 
     posterior: PairwisePosterior
     space: Space
@@ -104,7 +107,8 @@ class BotorchGains:
     def at(self, states: Tensor) -> "BotorchStatesAhead":
         """Return a function that computes knowledge gradients of candidates in r sets of m states (r, m, d_s).
 
-        It takes candidates (k, d) and indices (k,): candidate i is evaluated in the set `indices[i]`.
+        It takes k candidates (k, d) and indices (k,). The knowledge gradients of candidate i are those in the m states
+        of set `indices[i]`.
         """
         return BotorchStatesAhead(self, states)
 

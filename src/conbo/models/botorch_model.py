@@ -183,7 +183,10 @@ class BotorchPosterior:
         return torch.exp(-torch.cdist(a, b).square() / 2)
 
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
-        """Return False for each of m states (m,), because correlations under the model's kernel are not known."""
+        """Return False for each of m states (m,): that it resembles a known state is never certain.
+
+        The model's kernel is not known, so correlations of states are not either.
+        """
         return torch.zeros(len(states), dtype=torch.bool, device=states.device)
 
     def similarity(self, points: Tensor, chosen: Tensor) -> Tensor:

@@ -163,7 +163,10 @@ class MultiTaskFamily:
 def category_factors(
     states: Columns, actions: Columns, profile: Profile, log_lengthscales: Tensor
 ) -> tuple[Factor, Factor]:
-    """Return the factors of a `CategoryKernel`, for states and actions; categories of states have no lengthscales."""
+    """Return the two factors of a `CategoryKernel`, one for states and one for actions.
+
+    `log_lengthscales` are first those of the states' numeric columns, then those of all actions.
+    """
     numbers = list(states.numeric)
     of_states = log_lengthscales.new_ones(len(states.categories))
     of_states[numbers] = log_lengthscales[: len(numbers)].exp()

@@ -205,9 +205,9 @@ class CategoryKernel(Kernel):
         return self.constant * same_choices(self.choices(a), self.choices(b)) * self._numbers(a, b)[1]
 
     def variance(self, states: Tensor) -> Tensor:
-        """Return the prior variances of points, which depend only on the categories of their states.
+        """Return the prior variances (...) of points with these states, given as scaled inputs (..., width).
 
-        The states are given as scaled inputs.
+        They depend only on the states' categories.
         """
         return self.categories.variance(self.choices(states)) + self.constant
 
@@ -221,7 +221,10 @@ class CategoryKernel(Kernel):
         return (states[..., columns] / self.states.feature_scales[columns]).round().long()
 
     def _numbers(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the correlation φ of the states' numeric columns, with ψ and χ of its derivatives (see `Profile`)."""
+        """Return three tables (..., p, q) for the numeric columns of p states a and q states b, given as scaled inputs.
+
+        They are the correlation φ, and ψ and χ, which give its first and second derivatives (see `Profile`).
+        """
         columns = list(self.states.columns.numeric_features)
         return self.states.tables(a[..., columns], b[..., columns])
 

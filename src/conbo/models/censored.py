@@ -31,8 +31,8 @@ class CensoredPosterior(ExactPosterior):
     def look_ahead(self, candidates: Tensor) -> LookAhead:
         """Prepare predictions of how one more reward at each candidate (c, d) would change the posterior mean.
 
-        The reward may be clipped. This is treated as noise that hides as much, so that a reward at a candidate that is
-        surely below the floor changes nothing.
+        The reward may be clipped, which is treated as additional noise. Where rewards are almost certainly clipped,
+        this noise is so large that the new reward changes nothing.
         """
         ahead, moments = super().look_ahead(candidates), self.moments(candidates)
         hidden, in_mean, in_variance = hidden_variance(moments.mean, moments.variance, self.floor)

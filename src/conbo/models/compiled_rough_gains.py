@@ -15,10 +15,10 @@ from conbo.loops.profiles import coefficients
 class CompiledReactions:
     """Computes by a compiled loop how the posterior means of m states react to one more reward.
 
-    Each state has a best action (m, f) and k basins, which are local maxima of the posterior mean (m, k, f), as f
-    scaled inputs. `old` (m, k, n) are the covariances of the basins with the n observed rewards, and `old_gradient`
-    (m, f, n) the gradients of those of the best actions. `whitening` (m, f, f) is the inverse Cholesky factor of the
-    negated Hessian of the posterior mean at the best actions.
+    Each state has a best action (m, f) and k basins (m, k, f), which are local maxima of the posterior mean, all given
+    as f scaled inputs. `old` (m, k, n) are the covariances of the rewards at the basins with the n observed rewards.
+    `old_gradient` (m, f, n) are the gradients of the same covariances for the best actions. `whitening` (m, f, f) is
+    the inverse Cholesky factor of the negated Hessian of the posterior mean at the best actions.
     """
 
     def __init__(
@@ -33,12 +33,13 @@ class CompiledReactions:
     def __call__(
         self, actions: Tensor, weights: Tensor, sd: Tensor, new_scale: Tensor, new_offset: Tensor | None, most: float
     ) -> tuple[Tensor, Tensor]:
-        """Return look-ahead slopes (r, m, k + 1), of which the last is not filled in, and gains from curvature (r, m).
+        """Return look-ahead slopes (r, m, k + 1) at the k basins, and gains from curvature (r, m).
 
-        Both are as in `RoughGains._reactions`, for r candidates and m states. The candidates are given by their actions
-        (r, f) as f scaled inputs, and by the fields `weights` (r, n) and `sd` (r,) of their `LookAhead`. `new_scale`
-        and `new_offset` (r, m) are A and B of the kernel A κ + B between their states and the m states. `most` is the
-        largest gain from a line of slope one.
+        The last slope, that of the candidate's own action, is not filled in. Both results are explained in
+        `RoughGains._reactions`. The r candidates are given by their actions (r, f) as f scaled inputs, and by the
+        fields `weights` (r, n) and `sd` (r,) of their `LookAhead`. `new_scale` and `new_offset` (r, m) are A and B of
+        the kernel A κ + B between the candidates' states and the m states. `most` caps the gain from curvature: it is
+        the largest gain from a line of slope one.
         """
         r, (f, m), k = len(actions), self._shape, self._k
         old = (weights @ self._old.mT).numpy()

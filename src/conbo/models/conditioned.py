@@ -217,7 +217,10 @@ class Conditioned:
         return self
 
     def of_rows(self, rows: Tensor) -> Self:
-        """Return the posterior unchanged, because this model has no simulator seeds of which to select `rows`."""
+        """Return the posterior for new rewards at the candidates with indices `rows` alone.
+
+        It is unchanged, because this model ignores the simulator seeds of candidates.
+        """
         return self
 
     def reward_gradient(self, ahead: LookAhead, weights: Tensor) -> Tensor:

@@ -97,7 +97,10 @@ def lines_at(posterior: Conditioned, candidates: Tensor, states: Tensor, actions
 
 
 class ExactGains:
-    """Computes knowledge gradients of candidates in states by a `GainRule`; searches over actions start from a pool."""
+    """Computes knowledge gradients of candidates in given states, under an exact Gaussian process.
+
+    The actions with the highest means are searched for from a pool of actions, and a `GainRule` combines these means.
+    """
 
     def __init__(self, pool: ActionPool, rule: GainRule) -> None:
         self.pool, self.rule = pool, rule
@@ -127,7 +130,8 @@ class ExactGains:
     def at(self, states: Tensor) -> "StatesAhead":
         """Return a function that computes knowledge gradients of candidates in r sets of m states (r, m, d_s).
 
-        It takes candidates (k, d) and indices (k,): candidate i is evaluated in the set `indices[i]`.
+        It takes k candidates (k, d) and indices (k,). The knowledge gradients of candidate i are those in the m states
+        of set `indices[i]`.
         """
         return StatesAhead(self, states)
 
@@ -197,7 +201,7 @@ class StatesAhead:
         return LineGains(*rule.combine(mean, slope, similarity), lines)
 
     def _select(self, rows: Tensor) -> SelectedSets:
-        """Return the sets of states with indices `rows` (k,), and what is known about them."""
+        """Return the sets of states with indices `rows` (k,), with the maximizers that the last search found there."""
         numbers, before = rows.tolist(), self._selected
         if before is not None and before.numbers == numbers:
             return before

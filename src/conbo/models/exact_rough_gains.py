@@ -124,8 +124,9 @@ class RoughGains:
         """Return look-ahead slopes (r, m, k + 1) at the k basins (local maxima), and the gain from curvature (r, m).
 
         There are r candidates for a new reward and m states. If the reward is z standard deviations above its
-        prediction, a mean rises by slope · z. The last slope is left to the caller. The gain is that of moving the best
-        action after the reward, to second order, capped at what the steepest possible line could gain.
+        prediction, a mean rises by slope · z. The last slope, that of the candidate's own action, is left to the
+        caller. The gain from curvature comes from moving the best action after the reward. It is accurate to second
+        order, and capped at what the steepest possible line could gain.
         """
         factor, (m, k, f) = self._posterior.kernel.actions, self._basins.shape
         actions, sd, variance = ahead.actions, ahead.sd[:, None], ahead.sd.square()[:, None]
@@ -145,7 +146,10 @@ class RoughGains:
         return slopes, torch.minimum(gain, UNIT_LINE_GAIN * new_scale.abs() / sd)
 
     def _without_infeasible(self, candidates: Tensor, mean: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
-        """Return means and slopes (r, m) of r candidates' own actions in m states, far below others if infeasible."""
+        """Return means and slopes (r, m) of r candidates' own actions in m states.
+
+        If an action is infeasible in a state, they are replaced by those of a line far below all others.
+        """
         limits = self._limits
         if limits is None:
             return mean, slope

@@ -46,7 +46,7 @@ class Factor:
 
     @cached_property
     def feature_scales(self) -> Tensor:
-        """What each of `width` inputs is multiplied by (width,): the profile's `unit` divided by its lengthscale."""
+        """Factors (width,) by which features are scaled: the profile's `unit` divided by each feature's lengthscale."""
         return self.profile.unit / self.lengthscales[list(self.columns.owner)]
 
     @cached_property
@@ -95,7 +95,8 @@ class Factor:
     def in_unit_cube(self, gradient: Tensor, features: Tensor) -> Tensor:
         """Convert gradients with respect to scaled inputs (..., width) into gradients with respect to points (..., d).
 
-        `features` (..., width) are the scaled inputs at which the gradients were taken. Categories get zero.
+        `features` (..., width) are the scaled inputs at which the gradients were taken. With respect to categories, the
+        results are zero.
         """
         gradient = gradient * self.feature_scales
         if self.columns.categorical:

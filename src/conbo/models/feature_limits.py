@@ -172,7 +172,10 @@ class FeatureLimits:
         return moved, now
 
     def inside(self, x: Tensor) -> Tensor:
-        """Move infeasible actions among x (r, q, width), q in each of r states, to feasible ones nearby, if any."""
+        """Return q actions x (r, q, width) in each of r states, with infeasible ones moved to feasible ones nearby.
+
+        An action stays infeasible if its state has no feasible one.
+        """
         feasible = torch.from_numpy(self.space.contains(self._points(x).numpy(force=True))).to(x.device)
         if bool(feasible.all()):
             return x

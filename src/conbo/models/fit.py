@@ -102,7 +102,7 @@ class Fit:
         return process if output is None else TransformedPosterior(process, output)
 
     def sites(self, points: Tensor, rewards: Tensor) -> Sites | None:
-        """Return pseudo-observations that replace clipped rewards (n,) at points (n, d); None if none are clipped."""
+        """Return n pseudo-observations in place of rewards (n,) at points (n, d); None if no rewards are clipped."""
         if self.floor is None:
             return None
         noise = variances_at(points, self._learned_noise)

@@ -146,7 +146,10 @@ class ProductFamily:
 
     @property
     def terms(self) -> tuple[ProductTerm, ...]:
-        """The only term of the covariance, the product itself; empty for subclasses, whose covariance may differ."""
+        """The terms whose sum is the covariance: only one, the product itself.
+
+        Empty for subclasses, whose covariance may be no such sum.
+        """
         if type(self) is not ProductFamily:
             return ()
         d_s, d = len(self.states.categories), self.n_lengthscales

@@ -167,7 +167,7 @@ class Kernel(ABC):
         return pulled(weights * state_slope, here[0], there[0]), in_actions
 
     def gradient(self, here: Features, there: Features, weights: Tensor) -> Tensor:
-        """Return the gradients that `weighted_gradient` defines, but with respect to p points (..., p, d)."""
+        """Return the gradients that `weighted_gradient` defines, but with respect to p unit-cube points (..., p, d)."""
         in_states, in_actions = self.weighted_gradient(here, there, weights)
         return self.in_unit_cube((in_states, in_actions), here)
 

@@ -36,13 +36,18 @@ class LearnedMaps:
 
     @property
     def bounds(self) -> Tensor:
-        """Lower and upper bounds of the map's parameters, log t (first row) and the power λ (second row): (2, 2)."""
+        """Lower and upper bounds (2, 2) of the map's parameters, one row for each.
+
+        These are log t, where t is the distance from the best reward to the ceiling in units of `reach`, and the power
+        λ.
+        """
         return torch.tensor([LOG_DISTANCES, POWERS], dtype=torch.float64)
 
     def tried(self) -> Tensor:
-        """Return a grid of k pairs of the map's parameters (log t, λ) to start searches from: (k, 2).
+        """Return a grid (k, 2) of k pairs of the map's parameters to start searches from.
 
-        Pairs with the same λ are adjacent.
+        A pair is (log t, λ): t is the distance from the best reward to the ceiling in units of `reach`, and λ the
+        power. Pairs with the same λ are adjacent.
         """
         distances = torch.linspace(*LOG_DISTANCES, TRIED_DISTANCES, dtype=torch.float64)
         powers = torch.tensor(TRIED_POWERS, dtype=torch.float64)
@@ -51,8 +56,8 @@ class LearnedMaps:
     def values(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
         """Return mapped and standardized rewards (r, n), and log(Jacobian · prior) (r,), for parameters (r, 2).
 
-        Each of r rows of parameters (log t, λ) is one map. The Jacobian is that of the map from the n rewards to the n
-        mapped rewards. The prior density is not normalized.
+        Each of r rows of parameters is one map: log t (see the class) and the power λ. The Jacobian is that of the map
+        from the n rewards to the n mapped rewards. The prior density is not normalized.
         """
         distance, power, below = self._below(parameters)
         mapped = -torch.expm1(power * below) / power
@@ -62,10 +67,11 @@ class LearnedMaps:
         return (mapped - mean) / deviation, slopes.sum(-1) + prior
 
     def gradients(self, parameters: Tensor, in_values: Tensor) -> Tensor:
-        """Return the gradients (r, 2), with respect to (log t, λ), of a log-density of the mapped rewards.
+        """Return the gradients (r, 2) of a log-density of the mapped rewards with respect to the map's parameters.
 
-        Each of r rows of parameters (log t, λ) is one map. `in_values` (r, n) are the gradients of this log-density
-        with respect to the mapped rewards. The gradients of log(Jacobian · prior) are added.
+        Each of r rows of parameters is one map: log t (see the class) and the power λ. `in_values` (r, n) are the
+        gradients of this log-density with respect to the mapped rewards. The gradients of log(Jacobian · prior) are
+        added.
         """
         distance, power, below = self._below(parameters)
         n, growth = below.shape[1], torch.expm1(power * below)
@@ -82,12 +88,18 @@ class LearnedMaps:
         return torch.stack([in_distance.sum(-1) + prior, in_power.sum(-1)], -1)
 
     def _below(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return log t (r, 1), the power λ (r, 1), and log((c - y) / (c - best)) (r, n) for rewards y and ceiling c."""
+        """Return log t (r, 1), the power λ (r, 1), and log((c - y) / (c - best)) (r, n) for r pairs of parameters.
+
+        y are the n rewards, `best` is the highest of them, and c is the ceiling. t is as in the class.
+        """
         distance, power = parameters[:, :1], parameters[:, 1:]
         return distance, power, torch.log1p((self.best - self.rewards) / self.reach / distance.exp())
 
     def output(self, parameters: Tensor) -> LowTail:
-        """Return the map with parameters (log t, λ), made linear above a point between best reward and ceiling."""
+        """Return the map with parameters (log t, λ), made linear above a point between the best reward and the ceiling.
+
+        t is the distance between these two in units of `reach`, and λ the power.
+        """
         distance, power = self.reach * exp(float(parameters[0])), float(parameters[1])
         width = (1 - LINEAR_SHARE) * distance
         plain = LowTail(self.best + LINEAR_SHARE * distance, width, power=power)
@@ -95,7 +107,7 @@ class LearnedMaps:
         return LowTail(plain.pivot, width, float(mean), float(deviation), power)
 
     def parameters(self, output: LowTail) -> Tensor:
-        """Return the parameters (log t, λ) of a map, clamped to the bounds.
+        """Return the parameters of a map, log t (see the class) and the power λ, clamped to the bounds.
 
         The map may be one that was learned from fewer rewards. Its parameters are then a good start for a new search.
         """

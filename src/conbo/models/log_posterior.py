@@ -160,7 +160,7 @@ class LogPosterior:
 
     @cached_property
     def _of_terms(self) -> TermLikelihoods:
-        """Computes log-likelihoods by compiled loops, if the covariance is a sum of `ProductTerm`s."""
+        """A function for log-likelihoods by compiled loops; it needs a covariance that is a sum of `ProductTerm`s."""
         return TermLikelihoods(self._terms, self.points, self.rewards, self._n_kernel)
 
     def with_rewards(self, parameters: Tensor, rewards: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -75,15 +75,19 @@ class MainEffectsKernel(Kernel):
         return main if own is None else main + own
 
     def offset_slope(self, a: Tensor, b: Tensor) -> Tensor | None:
-        """Return ψ (..., p, q) without main effects: `offset` then has the gradient -ψ (a-b) in numeric columns of `a`.
+        """Return ψ (..., p, q) of B, the offset of the kernel A κ + B without main effects.
 
-        `a` and `b` are p and q states as scaled inputs. The state's main effect is left out, because it has other
-        lengthscales; `weighted_gradient` adds its gradient.
+        The gradient of B with respect to the numeric columns of `a` is -ψ (a-b), where `a` and `b` are p and q states
+        as scaled inputs. The state's main effect is left out, because it has other lengthscales; `weighted_gradient`
+        adds its gradient.
         """
         return self.interaction.offset_slope(a, b)
 
     def variance(self, states: Tensor) -> Tensor:
-        """Return the prior variances of points: those without main effects, plus the variances of both main effects."""
+        """Return the prior variances (...) of points with these states, given as scaled inputs (..., width).
+
+        They are those without main effects, plus the variances of both main effects.
+        """
         return self.interaction.variance(states) + (self.action_variance + self.state_variance)
 
     def weighted_gradient(self, here: Features, there: Features, weights: Tensor) -> Features:
@@ -139,7 +143,10 @@ class MainEffectsKernel(Kernel):
 
     @cached_property
     def _features(self) -> slice | list[int]:
-        """Which scaled inputs the state's main effect uses: a slice if all, because a list makes a GPU wait."""
+        """Indices of the scaled inputs that the state's main effect uses.
+
+        If these are all, it is a slice, because indexing by a list makes a GPU wait.
+        """
         used = effect_features(self.states.columns)
         return slice(None) if len(used) == self.states.columns.width else list(used)
 
@@ -251,8 +258,8 @@ class MainEffectsFamily(ExtendedFamily):
     def from_interaction(self, parameters: Tensor) -> Tensor:
         """Return parameters (p,) to start a local search from, given the mode of the family without main effects.
 
-        The variance of that mode is shared equally by the kernel without main effects and both main effects, and the
-        state's main effect starts with its lengthscales.
+        The variance of that mode is shared equally by the kernel without main effects and both main effects. The
+        state's main effect starts with the mode's lengthscales of states.
         """
         own, n_l, n_v = parameters[None].clone(), self.family.n_lengthscales, self.family.n_variances
         total = own[:, n_l : n_l + n_v].exp().sum().log()
@@ -272,6 +279,6 @@ class MainEffectsFamily(ExtendedFamily):
         return torch.cat([lengthscales, own, rest], -1), effect, main
 
     def _joined(self, own: Tensor, effect: Tensor, main: Tensor) -> Tensor:
-        """Return r sets of parameters (r, p) that `_split` would split into `own`, `effect` and `main`."""
+        """Return the r sets of parameters (r, p) that `_split` splits into `own`, `effect` and `main`."""
         n_l, n_v = self.family.n_lengthscales, self.family.n_variances
         return torch.cat([own[:, :n_l], effect, own[:, n_l : n_l + n_v], main, own[:, n_l + n_v :]], -1)

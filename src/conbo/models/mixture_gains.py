@@ -35,7 +35,8 @@ class MixtureGains:
     def at(self, states: Tensor) -> Callable[[Tensor, Tensor], "WeightedGains"]:
         """Return a function that computes knowledge gradients of candidates in r sets of m states (r, m, d_s).
 
-        It takes candidates (k, d) and indices (k,): candidate i is evaluated in the set `indices[i]`.
+        It takes k candidates (k, d) and indices (k,). The knowledge gradients of candidate i are those in the m states
+        of set `indices[i]`.
         """
         functions = [value.at(states) for value in self.values]
         return lambda candidates, rows: WeightedGains([f(candidates, rows) for f in functions], self.weights)
@@ -54,7 +55,10 @@ class WeightedGains:
         return weighted(self.weights, [gain.values for gain in self.gains])
 
     def gradient(self, weights: Tensor) -> Tensor:
-        """Return the gradients (k, d) of Σ_i weights[:, i] values[:, i] with respect to k candidates; i is a state."""
+        """Return the gradients (k, d) of Σ_i weights[:, i] values[:, i] with respect to the k candidates.
+
+        The sum, with `weights` (k, m), is over the m states.
+        """
         return weighted(self.weights, [gain.gradient(weights) for gain in self.gains])
 
 

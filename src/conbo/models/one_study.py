@@ -222,7 +222,7 @@ class _Search:
 
 @dataclass(frozen=True)
 class _Values:
-    """What one more reward of this study is worth in each of its states."""
+    """What one more reward of this study is worth in each of its states, such as its knowledge gradient."""
 
     whole: StateValue
 
@@ -251,7 +251,10 @@ class _Gains:
 
 @dataclass(frozen=True)
 class _Lines:
-    """The posterior means mean + slope z of this study after a reward z standard deviations above its prediction."""
+    """The look-ahead lines mean + slope z of this study.
+
+    A line is the posterior mean if the reward at a candidate is z standard deviations above its prediction.
+    """
 
     whole: LookAheadLines
 

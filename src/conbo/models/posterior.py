@@ -98,7 +98,10 @@ class StateGains(Protocol):
         """Values (k, m) of k candidates (points that may be evaluated next) in m states each."""
 
     def gradient(self, weights: Tensor) -> Tensor:
-        """Return the gradients (k, d) of Σ_i weights[:, i] values[:, i] with respect to k candidates; i is a state."""
+        """Return the gradients (k, d) of Σ_i weights[:, i] values[:, i] with respect to the k candidates.
+
+        The sum, with `weights` (k, m), is over the m states.
+        """
 
 
 class StateValue(Protocol):
@@ -114,8 +117,8 @@ class StateValue(Protocol):
         """Return a function from candidates (k, d) to their values in m states each, with gradients.
 
         The values are those of the acquisition function, such as knowledge gradients. `states` (r, m, d_s) holds r sets
-        of m states. The function is called with the candidates and with indices (k,): candidate i is evaluated in the
-        set `indices[i]`.
+        of m states. The function is called with the candidates and with indices (k,): the values of candidate i are
+        those in the m states of set `indices[i]`.
         """
 
 
@@ -157,9 +160,10 @@ class LineGains:
     lines: "LookAheadLines"
 
     def gradient(self, weights: Tensor) -> Tensor:
-        """Return the gradients (k, d) of Σ_i weights[:, i] values[:, i] with respect to k candidates; i is a state.
+        """Return the gradients (k, d) of Σ_i weights[:, i] values[:, i] with respect to the k candidates.
 
-        Each line belongs to an action. These actions are held fixed, which is right by the envelope theorem.
+        The sum, with `weights` (k, m), is over the m states. The actions to which the lines belong are held fixed,
+        which is right by the envelope theorem.
         """
         return self.lines.gradient(self.derivative * weights[..., None])
 

@@ -26,7 +26,10 @@ WORK_PER_THREAD = 2 * 10**6  # least number r n³ of multiplications for each th
 
 @dataclass(frozen=True)
 class TermBlock:
-    """The columns of points that a correlation φ_S or φ_X of a `ProductTerm` depends on; without any, it is one."""
+    """The columns of points that a correlation φ_S or φ_X of a `ProductTerm` depends on.
+
+    Without columns, the correlation is 1 everywhere.
+    """
 
     columns: Columns
     places: tuple[int, ...]  # index of each column among the columns of a point
@@ -96,7 +99,7 @@ class TermLikelihoods:
 
 
 class _PreparedTerm:
-    """Computes the covariances of a term at n fixed points, for any parameters."""
+    """Computes the covariances of a `ProductTerm` between n fixed points, for any parameters."""
 
     def __init__(self, term: ProductTerm, points: Tensor, n_parameters: int) -> None:
         self._coefficients, self._unit = coefficients(term.profile.name), term.profile.unit
@@ -136,10 +139,10 @@ class _PreparedTerm:
 
 
 def _prepared(block: TermBlock, points: Tensor, n_parameters: int) -> tuple[Array, Array, Array]:
-    """Return a block's features at n points (width, n), and which of p parameters is the lengthscale of each feature.
+    """Return the features (width, n) of a block's columns at n points, and which parameter is each one's lengthscale.
 
-    The latter is returned as indices (width,) and as a one-hot matrix (width, p), which adds up the gradients of the
-    features that have the same lengthscale.
+    The latter is returned as indices (width,) of the p parameters and as a one-hot matrix (width, p), which adds up the
+    gradients of the features that have the same lengthscale.
     """
     owners = np.array(block.lengthscales, dtype=np.int64)[list(block.columns.owner)]
     features = block.columns.features(points[:, list(block.places)]).numpy()

@@ -95,7 +95,7 @@ class SeedEffect:
 
 @dataclass(frozen=True)
 class SeededLookAhead(LookAhead):
-    """A `LookAhead` for new rewards with given simulator seeds, whose effects are correlated with observed ones."""
+    """A `LookAhead` for new rewards with given simulator seeds, whose effects are correlated with observed rewards."""
 
     effect_features: Features  # the c candidates as scaled inputs of the effect's function
 
@@ -130,7 +130,10 @@ class SeededPosterior(ExactPosterior):
         return replace(self, next_seeds=seeds.to(self.seeds))
 
     def of_rows(self, rows: Tensor) -> Self:
-        """Return the posterior with the seeds of the candidates `rows` alone, if each candidate has its own seed."""
+        """Return the posterior for new rewards at the candidates with indices `rows` alone.
+
+        If each candidate has its own seed, only the seeds of these are kept.
+        """
         return self if len(self.next_seeds) == 1 else replace(self, next_seeds=self.next_seeds[rows])
 
     def imagined(self, points: Tensor, seeds: Tensor) -> Self:

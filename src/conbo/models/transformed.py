@@ -261,7 +261,8 @@ class TransformedGains:
     def at(self, states: Tensor) -> "Callable[[Tensor, Tensor], WorthOfGains]":
         """Return a function that computes knowledge gradients of candidates in r sets of m states (r, m, d_s).
 
-        It takes candidates (k, d) and indices (k,): candidate i is evaluated in the set `indices[i]`.
+        It takes k candidates (k, d) and indices (k,). The knowledge gradients of candidate i are those in the m states
+        of set `indices[i]`.
         """
         function = self.process.at(states)
 
@@ -290,9 +291,10 @@ class WorthOfGains:
     process: LineGains  # the gains of the process
 
     def gradient(self, weights: Tensor) -> Tensor:
-        """Return the gradients (k, d) of Σ_i weights[:, i] values[:, i] with respect to k candidates; i is a state.
+        """Return the gradients (k, d) of Σ_i weights[:, i] values[:, i] with respect to the k candidates.
 
-        The highest means before the new reward are held fixed, because they do not depend on the candidate.
+        The sum, with `weights` (k, m), is over the m states. The highest means before the new reward are held fixed,
+        because they do not depend on the candidate.
         """
         return self.process.gradient(weights * self.derivative)
 

@@ -48,7 +48,7 @@ class Sites:
     scale: float = 1.0  # standard deviation of the expected unclipped values, in units of that of the rewards
 
     def some(self, rows: Tensor) -> "Sites":
-        """Return only the observations with indices `rows`."""
+        """Return only the pseudo-observations with indices `rows`."""
         return Sites(self.floor, self.values[rows], self.variances[rows], self.scale)
 
 
@@ -72,9 +72,10 @@ def floor_of(points: Tensor, rewards: Tensor) -> float | None:
 
 
 def sites_of(kernel: Kernel, constant: float, noise: Tensor, points: Tensor, rewards: Tensor, floor: float) -> Sites:
-    """Return the pseudo-observations that replace rewards (n,) at points (n, d), for given hyperparameters.
+    """Return n pseudo-observations in place of rewards (n,) at points (n, d), of which some are clipped at the floor.
 
-    `constant` is the prior mean, and `noise` (n,) holds the variances of the rewards' noise.
+    Rewards above the floor stay as they are. `constant` is the prior mean, and `noise` (n,) holds the variances of the
+    rewards' noise.
     """
     tied = (rewards - floor).abs() <= SAME_REWARD
     free = ~tied
@@ -117,7 +118,7 @@ def truncated(mean: Tensor, covariance: Tensor, floor: float) -> tuple[Tensor, T
 
 
 def hidden_variance(mean: Tensor, variance: Tensor, floor: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the noise variance that would hide as much of a Gaussian value z as clipping it at the floor does.
+    """Return the noise variance that would hide as much of a Gaussian value z as clipping it does, elementwise.
 
     A reward with this noise explains the same share of the variance of z as a clipped reward. The other results are the
     derivatives with respect to the mean and the variance of z.

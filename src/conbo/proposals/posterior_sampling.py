@@ -63,8 +63,8 @@ def new_points(belief: Belief, draws: Sequence[Tensor], spare: Tensor, n: int) -
     """Choose n points (n, d) that are neither pending nor equal to each other.
 
     `draws` has, for each drawn function, m points (m, d) in order of preference; the first one that is not yet chosen
-    or pending is taken.  If these are fewer than n, points of `spare` follow: also such ones if possible, otherwise
-    any.
+    or pending is taken.  If these are fewer than n, points of `spare` follow, preferably ones that are not yet chosen
+    or pending.
     """
     taken, chosen = list(belief.observations.pending), list[Tensor]()
     for points in [*draws, *[spare] * n]:
