@@ -26,7 +26,7 @@ _DIRECTIONS = Path(__file__).with_name("sobol_directions.npy")
 
 
 class _Local(threading.local):
-    """A random generator for each thread, which every use seeds anew; creating one takes a quarter of a millisecond."""
+    """A random generator per thread; it is seeded anew for every use, which is much faster than creating a new one."""
 
     def __init__(self) -> None:
         self.random = np.random.RandomState(0)

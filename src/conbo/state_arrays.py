@@ -59,7 +59,7 @@ def tensors(listed: tuple[Array, Array] | None) -> tuple[Tensor, Tensor] | None:
 
 
 def inside(points: Array) -> Array:
-    """Return 1 for points (..., d) inside the unit cube, and 0 for the others: (...)."""
+    """Return an array (...) that is 1 for points (..., d) inside the unit cube, and 0 for the others."""
     return np.asarray(((points >= 0) & (points <= 1)).all(axis=-1), dtype=np.float64)
 
 

@@ -34,7 +34,7 @@ def threads_for(n_observations: int) -> Iterator[None]:
 
 
 def in_threads(function: Callable[[Item], Result], items: Sequence[Item], threads: int) -> list[Result]:
-    """Return the function's results for all items, computed by this thread and others that take the next item in turn.
+    """Return the function's results for all items; `threads` threads compute them, each taking the next item when free.
 
     The function should spend its time in compiled loops, which release the GIL. With one thread, this is a plain loop.
     """

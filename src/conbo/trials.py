@@ -214,7 +214,7 @@ class SuggestedTrials:
 
 
 def unlike_before(told: Trial) -> RewardError:
-    """Return the error for a trial with a noise variance if earlier trials have none, or without one if they have."""
+    """Return the error for a trial that has a noise variance although earlier trials have none, or the reverse."""
     return RewardError(
         f"`noise` must be given with every reward or with none, but got noise={told.noise} for trial "
         f"{told.number}, unlike before."

@@ -232,7 +232,7 @@ class ConstrainedGains:
         """Compute the gains (k, m) of k candidates (k, d) in states (k, m, d_s).
 
         Each candidate has its own m states.  The best action of a state is sought among q `actions` (k, m, q, d_x), and
-        `worst` (k, m) is its lowest expected reward.
+        `worst` (k, m) is the state's lowest expected reward.
         """
         lines = [posterior.look_ahead_lines(candidates, states, actions) for posterior in self.posteriors]
         points = torch.cat([states[:, :, None].expand(*actions.shape[:3], -1), actions], -1)

@@ -143,8 +143,8 @@ class Information:
     def at(self, states: Tensor) -> "StatesInformed":
         """Return a function from candidates to the mutual information between their observations and peaks of states.
 
-        The states (r, m, d_s) are r sets of m states; every candidate is given with the index of its set.  The model is
-        drawn there once, for all calls.
+        The states (r, m, d_s) are r sets of m states; every candidate is given with the index of its set.  Functions
+        are drawn from the model in these states once, for all calls.
         """
         flat = states.flatten(0, 1)
         known: dict[bytes, int] = {}

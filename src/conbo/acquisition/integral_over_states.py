@@ -118,7 +118,7 @@ def exact_states(belief: Belief) -> ExactStates | None:
 
 @dataclass(frozen=True)
 class StratifiedStates:
-    """A recipe for stratified states: a pool of states is cut into cells of equal importance, each with one state."""
+    """A recipe for stratified states: a pool is cut into cells of equal importance, and one state represents each."""
 
     n_states: int = 20  # number of cells
     pool: int = 256  # number of states in the pool
@@ -176,7 +176,7 @@ def by_importance(importance: Tensor, n: int) -> tuple[Tensor, Tensor]:
 
     Return the indices (r, n) of the chosen states, and how many states each of them represents (r, n).  A state with
     more than one n-th of the total importance is chosen, and represents itself.  The others are cut into cells of equal
-    importance; the middle state of a cell represents the importance of the cell divided by its own.
+    importance; the middle state represents its cell, as so many states: the cell's importance divided by its own.
     """
     highest, order = importance.topk(n)
     alone = (n * highest > importance.sum(-1, keepdim=True)).sum(-1, keepdim=True)  # (r, 1), always below n

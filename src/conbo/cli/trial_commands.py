@@ -140,7 +140,7 @@ def _result(
     """The number of a row's trial, and its outcomes or its error; None if the row has neither.
 
     `told` holds the trials with the results of the rows before this one, and this row's result is added to it. Raises
-    TrialError if the trial has another result there.
+    TrialError if the trial already has a different result there.
     """
     # columns of parameters do not count, because a parameter may be called `error`
     row = {name: cell for name, cell in row.items() if name not in study.parameters}

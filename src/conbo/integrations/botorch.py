@@ -59,11 +59,11 @@ class _Posterior:
         return (inputs[..., self.columns] - low) / (high - low)
 
     def mean(self, points: Tensor) -> Tensor:
-        """Posterior mean of points (n, d)."""
+        """Posterior means (n,) of the noise-free outcome at points (n, d)."""
         return self._at(points[..., None, :]).mean[..., 0, 0]
 
     def variance(self, points: Tensor) -> Tensor:
-        """Posterior variance of the noise-free outcome at points (n, d)."""
+        """Posterior variances (n,) of the noise-free outcome at points (n, d)."""
         return self._at(points[..., None, :]).variance[..., 0, 0]
 
     def noise_at(self, points: Tensor) -> Tensor:
@@ -217,12 +217,11 @@ class ConditionalKnowledgeGradient(AcquisitionFunction):
         return actions + torch.where(free, moved, 0.0)
 
     def _newton(self, candidates: Tensor, states: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Gradients (b, m, n_z, d_x) and inverse Hessians of v at the actions, and which coordinates are free to move.
+        """Gradients and inverse Hessians of v with respect to actions (b, m, n_z, d_x), and which coordinates may move.
 
-        There are b candidates, m states, and n_z nodes z.
-
-        v is mean + z · slope, as in this module's docstring. If a Hessian is not negative definite, its inverse is set
-        to zero, so that the action does not move.
+        There are b candidates, m states, and n_z nodes z, and v = mean + z · slope is the posterior mean after a reward
+        that is z standard deviations above its prediction. If a Hessian is not negative definite, its inverse is set to
+        zero, so that the action does not move.
         """
         variable = actions.detach().requires_grad_(True)
         lines = BotorchLines.at(self._posterior, candidates, states, variable)

@@ -19,7 +19,7 @@ def correlation(
     scratch: Array,  # (3, q)
     bits: Array,  # the same memory as integers
 ) -> None:
-    """Fill `result` (batches, p, q) with correlations φ between p points `here` and q points `there` of each batch."""
+    """Fill `result` (batches, p, q) with correlations between p points `here` and q points `there` of each batch."""
     features, q = there.shape[1], there.shape[2]
     a, b, c = profile[0, 0], profile[0, 1], profile[0, 2]
     square, decay, whole, whole_bits = scratch[0], scratch[1], scratch[2], bits[2]

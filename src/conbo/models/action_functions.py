@@ -283,7 +283,7 @@ def state_functions(posterior: Conditioned, states: Tensor) -> ActionFunctions:
 
 @dataclass(frozen=True)
 class StateRows:
-    """What look-ahead means in r sets of m states need, and what does not depend on the candidate.
+    """The parts of look-ahead means that are the same for all candidates, in r sets of m states.
 
     A look-ahead mean is the posterior mean in a state after one more reward, at a candidate, as a function of the
     action.
@@ -304,7 +304,7 @@ class StateRows:
 
 
 def state_rows(posterior: Conditioned, states: Tensor) -> StateRows:
-    """Compute what look-ahead means in r sets of m states (r, m, d_s) need, and what does not depend on the candidate.
+    """Compute the parts of look-ahead means that are the same for all candidates, in r sets of m states (r, m, d_s).
 
     A look-ahead mean is the posterior mean in a state after one more reward, at a candidate, as a function of the
     action.

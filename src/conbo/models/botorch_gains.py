@@ -96,7 +96,7 @@ class BotorchLines:
 class BotorchGains:
     """Computes knowledge gradients of candidates in given states, under a BoTorch model.
 
-    The actions with the highest means are searched for from a pool of actions, and a `GainRule` combines these means.
+    Searches for the actions with the highest means start from a pool of actions, and a `GainRule` combines these means.
     """
 
     posterior: PairwisePosterior

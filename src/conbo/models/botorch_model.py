@@ -162,7 +162,7 @@ class BotorchPosterior:
 
     @property
     def batches_look_ahead(self) -> bool:
-        """False, because `look_ahead_slopes` needs the joint posterior of all points, slow for thousands of them."""
+        """False, because `look_ahead_slopes` needs the joint posterior of all points, which is slow for thousands."""
         return False
 
     @property
@@ -183,9 +183,9 @@ class BotorchPosterior:
         return torch.exp(-torch.cdist(a, b).square() / 2)
 
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
-        """Return False for each of m states (m,): that it resembles a known state is never certain.
+        """Return False for each of m states (m,): no state is taken to resemble a known one.
 
-        The model's kernel is not known, so correlations of states are not either.
+        Correlations of states are not known, because the model's kernel is not.
         """
         return torch.zeros(len(states), dtype=torch.bool, device=states.device)
 
@@ -280,7 +280,10 @@ class BotorchSearch:
 
 
 def model_inputs(points: Tensor, categories: tuple[int, ...]) -> Tensor:
-    """Return unit-cube points (..., d) as inputs of a BoTorch model: categories become 0, 1, 2, …"""
+    """Return unit-cube points (..., d) as inputs of a BoTorch model: categories become 0, 1, 2, …
+
+    `categories` has the number of choices of each of the d columns, 0 for numbers.
+    """
     if not any(categories):
         return points
     columns = [

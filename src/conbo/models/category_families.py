@@ -31,7 +31,7 @@ class TrendFamily:
 
     @property
     def n_variances(self) -> int:
-        """Number of variances: σ₀² of the trend, σ₁² of deviations from it, and σ₃² of what all actions share."""
+        """Number of variances, three: σ₀² of the trend, σ₁² of deviations from it, σ₃² of what all actions share."""
         return 3
 
     @property

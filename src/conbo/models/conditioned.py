@@ -100,7 +100,7 @@ class Conditioned:
 
     @property
     def observed_values(self) -> Tensor:
-        """The observed rewards (n,), recomputed from the factor and the weights."""
+        """The observed rewards (n,), recomputed from the Cholesky factor of their covariance and the weights."""
         return self.constant + self.factor @ (self.factor.mT @ self.weights)
 
     @cached_property

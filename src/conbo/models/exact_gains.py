@@ -99,7 +99,7 @@ def lines_at(posterior: Conditioned, candidates: Tensor, states: Tensor, actions
 class ExactGains:
     """Computes knowledge gradients of candidates in given states, under an exact Gaussian process.
 
-    The actions with the highest means are searched for from a pool of actions, and a `GainRule` combines these means.
+    Searches for the actions with the highest means start from a pool of actions, and a `GainRule` combines these means.
     """
 
     def __init__(self, pool: ActionPool, rule: GainRule) -> None:

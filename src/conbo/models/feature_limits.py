@@ -44,7 +44,7 @@ class FeatureShapes:
 
     @cached_property
     def scales(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Low end and width of each numeric action's range, and log(upper end / low end), 0 on a linear scale."""
+        """Low ends and widths of the ranges of numeric actions, and log(upper end / low end), 0 on a linear scale."""
         numeric, like, linear = list(self.factor.columns.numeric), self.factor.lengthscales, self.feasible.limits
         if linear is None:
             return (like.new_zeros(len(numeric)),) * 3
@@ -147,7 +147,7 @@ class FeatureLimits:
     def contains(self, x: Tensor) -> Tensor:
         """Return which of q actions x (r, q, width) in each of r states satisfy the linear constraints: (r, q).
 
-        A violation within rounding is tolerated, unless the constraint has a margin.
+        Only equalities, and constraints on integers alone, tolerate violations within rounding.
         """
         slack = self.room[:, None] - self._values(x)[0] @ self.shapes.coefficients.mT
         margins, rounding = self.shapes.edges

@@ -190,12 +190,12 @@ class MainEffectsFamily(ExtendedFamily):
 
     @property
     def n_lengthscales(self) -> int:
-        """Number of lengthscales: of the family without main effects, then of each column of the state's effect."""
+        """Number of lengthscales: those of the family without main effects, one per column of the state's effect."""
         return self.family.n_lengthscales + len(effect_columns(self.states))
 
     @property
     def n_variances(self) -> int:
-        """Number of variances: of the family without main effects, then of the action's and of the state's effect."""
+        """Number of variances: those of the family without main effects, and one for each of the two main effects."""
         return self.family.n_variances + 2
 
     @property
@@ -268,7 +268,7 @@ class MainEffectsFamily(ExtendedFamily):
         return self._joined(own, effect, (total - SHARE).expand(1, 2))[0]
 
     def _split(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Split parameters (..., p) into three parts: of the family without main effects, and two of the main effects.
+        """Split parameters (..., p) into those of the family without main effects and two parts of the main effects.
 
         The latter are the log-lengthscales of the state's main effect, and the log-variances of both main effects.
         """

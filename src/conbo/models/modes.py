@@ -66,7 +66,7 @@ class Mode:
 
     @cached_property
     def laplace(self) -> float:
-        """The log evidence by Laplace's method; with output warping, `map_margin` is subtracted."""
+        """The log evidence by Laplace's method; with output warping, minus the gain that `map_margin` demands of it."""
         margin = 0.0 if self.output is None else map_margin(len(self.target.points))
         return self.objective + self.log_jacobian + self.peak.log_volume - margin
 
@@ -154,8 +154,9 @@ def with_main_effects(families: Sequence[MainEffectsFamily], modes: Sequence[Mod
     """Return one mode for each promising family with main effects.
 
     `modes` are those of the families without main effects. Families are tried in the order of their evidence without
-    main effects, until main effects do not help or a family lags by far more than main effects have gained so far. A
-    search is stopped early by its log-density, because main effects hardly change the volume term of Laplace's method.
+    main effects, until main effects do not help or a family lags by far more than main effects have gained so far.
+    Whether to stop a search early is judged by the log-density alone, without the volume term of Laplace's method,
+    because main effects hardly change that term.
     """
     pairs = []
     for family in families:
@@ -177,7 +178,7 @@ def with_main_effects(families: Sequence[MainEffectsFamily], modes: Sequence[Mod
 
 
 def with_heteroscedastic_noise(plain: Mode) -> list[Mode]:
-    """Return the mode of the same model with heteroscedastic noise, in a list that is empty if it gains too little."""
+    """Return a list with the mode of the same model with heteroscedastic noise; empty if that gains too little."""
     old = plain.target
     noise = old.noise_of(plain.parameters)
     if not isinstance(noise, float) or noise < NEGLIGIBLE_NOISE:
@@ -188,7 +189,7 @@ def with_heteroscedastic_noise(plain: Mode) -> list[Mode]:
 
 
 def with_warped_actions(plain: Mode) -> list[Mode]:
-    """Return the mode of the same model with input warping, in a list that is empty if it gains too little.
+    """Return a list with the mode of the same model with input warping; empty if that gains too little.
 
     Each exponent of the warping is weakly determined on its own, and Laplace's method underrates their joint effect.
     The evidence is therefore computed from the gain in log-density at the mode, minus WARP_MARGIN.
@@ -206,9 +207,9 @@ def with_warped_actions(plain: Mode) -> list[Mode]:
 
 
 def variant_modes(target: LogPosterior, start: Tensor, goal: float) -> list[Mode]:
-    """Return the mode of `target` reached from `start` (p,), in a list; it is empty if the mode is not above the goal.
+    """Return a list with the mode of `target` reached from `start` (p,); empty if its log-density is not above `goal`.
 
-    The goal is a log-density. A search that cannot reach it is stopped early.
+    A search that cannot reach the goal is stopped early.
     """
     found = local_search(target, start[None], replace(VARIANT_HALVING, goal=goal))
     return [mode for mode in found if mode.objective > goal]

@@ -174,7 +174,7 @@ class Limits(OutputMap):
         return inner.clamp(self.low, self.high)
 
     def expected_slope(self, value: Tensor, noise: Tensor) -> Tensor:
-        """Return the derivative of the clamped expected reward with respect to the Gaussian process without noise."""
+        """Return the derivative of the clamped expected reward with respect to the noise-free value of the process."""
         inner = value if self.tail is None else self.tail.expected(value, noise)
         slope = torch.ones_like(inner) if self.tail is None else self.tail.expected_slope(value, noise)
         return torch.where((inner > self.low) & (inner < self.high), slope, 0.0)

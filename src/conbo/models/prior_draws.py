@@ -37,7 +37,10 @@ class Covariance(Protocol):
         """Return the covariances (..., p, q) between p points a and q points b."""
 
     def weighted_gradient(self, here: Features, there: Features, weights: Tensor) -> Features:
-        """Return the gradients of Σ_j weights[..., i, j] covariance(here_i, there_j) with respect to points here_i."""
+        """Return the gradients of Σ_j weights[..., i, j] covariance(here_i, there_j) with respect to points here_i.
+
+        `weights` are (..., p, m) for p points `here` and m points `there`.
+        """
 
 
 class PriorDraws(Protocol):

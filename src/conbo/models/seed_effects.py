@@ -55,7 +55,7 @@ class SeedEffect:
         return self.constant + (0.0 if self.function is None else self.function.outputscale)
 
     def scaled(self, points: Tensor) -> Features:
-        """Return points (n, d) as scaled inputs of the kernel `function`; without it, tensors without columns."""
+        """Return points (n, d) as scaled inputs of the kernel `function`, or tensors (n, 0) if `function` is None."""
         if self.function is None:
             return points[..., :0], points[..., :0]
         return self.function.scaled(points)
@@ -164,9 +164,9 @@ class SeededPosterior(ExactPosterior):
 
     @cached_property
     def _shared(self) -> Tensor:
-        """Correlations of the effects of the next seeds with those of the seeds of n rewards: (1, n) or (c, n).
+        """Correlations of the effects of the next seeds with those of the seeds of n rewards.
 
-        The first is for one seed of all candidates, the second for one of each of c candidates.
+        They are (1, n) if all candidates have the same next seed, and (c, n) if each of c candidates has its own.
         """
         return self.effect.shared(self.next_seeds, self.seeds)
 

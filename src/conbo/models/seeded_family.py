@@ -36,12 +36,12 @@ class SeededFamily(ExtendedFamily):
 
     @property
     def n_lengthscales(self) -> int:
-        """Number of lengthscales: those of the family without seeds, then of the function that each seed adds."""
+        """Number of lengthscales: those of the family without seeds, and those of the function that each seed adds."""
         return self.family.n_lengthscales + self._n_effect
 
     @property
     def n_variances(self) -> int:
-        """Number of variances: of the family without seeds, then of the constant and function that each seed adds."""
+        """Number of variances: those of the family without seeds, and of the constant and function that a seed adds."""
         return self.family.n_variances + self.constant + self.function
 
     def kernel(self, parameters: Tensor) -> Kernel:
@@ -119,7 +119,7 @@ class SeededFamily(ExtendedFamily):
         return len(self.states.categories) + len(self.actions.categories) if self.function else 0
 
     def _split(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Split parameters (..., p) into three parts: of the family without seeds, and two of the effects of seeds.
+        """Split parameters (..., p) into those of the family without seeds and two parts of the effects of seeds.
 
         The latter are the log-lengthscales of the function that each seed adds to the rewards, and the log-variances of
         the added constant and function, as far as the family has them.

@@ -23,11 +23,11 @@ class Structures:
 
     @property
     def families(self) -> tuple[KernelFamily, ...]:
-        """All families, in the order of their numbers in a `record`."""
+        """All families; a `record` names a family by its index in this tuple."""
         return (*self.plain, *self.with_main_effects, *self.with_seeds)
 
     def record(self, family: KernelFamily) -> dict[str, Any]:
-        """Describe a family by plain values: its number, and whether it has input warping."""
+        """Describe a family by plain values: its index in `families`, and whether it has input warping."""
         known: Sequence[KernelFamily] = self.families
         if warped := family not in known:
             known = [WarpedFamily(one) for one in known]

@@ -86,7 +86,7 @@ def has_limits(view: View) -> bool:
 
 
 def probability(view: View, points: Tensor) -> Array:
-    """Probability that points (m, d) satisfy all limits, known and learned."""
+    """Probabilities (m,) that points (m, d) satisfy all limits, known and learned."""
     inside = contains(view.space, points).numpy()
     learned = view.probability(points)
     return inside.astype(np.float64) if learned is None else np.where(inside, learned, 0.0)

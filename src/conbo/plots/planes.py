@@ -44,7 +44,7 @@ class Plane:
         return not (self.horizontal.is_category or self.vertical.is_category) and min(self.points.shape[:2]) > 4
 
     def project(self, points: Tensor) -> tuple[Array, Array]:
-        """Positions of points (n, d) of the unit cube on both axes."""
+        """Positions (n,) of points (n, d) of the unit cube on the horizontal axis, and those on the vertical axis."""
         pairs = zip((self.horizontal, self.vertical), self.columns, strict=True)
         x, y = (axis.positions(points[:, column].numpy()) for axis, column in pairs)
         return x, y

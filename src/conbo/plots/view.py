@@ -95,7 +95,7 @@ class View:
         return self.mean(points), std.numpy()
 
     def probability(self, points: Tensor) -> Array | None:
-        """Probability that points (m, d) satisfy all learned constraints; None if there are no constraints."""
+        """Probabilities (m,) that points (m, d) satisfy all learned constraints; None if there are no constraints."""
         with threads_for(len(self.points)), torch.no_grad():
             kept = self.belief.probability(points)
         return None if kept is None else kept.numpy()

@@ -57,7 +57,7 @@ class Kernel:
     def covariance(self, states: Numbers, actions: Array, other_states: Numbers, other_actions: Array) -> Array:
         """Return the covariances (n, m) of the logits of n points and m other points, without noise.
 
-        A point is a state and an action.
+        A point is a state, the number of its data set, and an action on the unit cube: (n,) and (n, 7).
         """
         scaled, others = actions / self.lengthscales, other_actions / self.lengthscales
         squares = (scaled**2).sum(1)[:, None] + (others**2).sum(1) - 2 * scaled @ others.T

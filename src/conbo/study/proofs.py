@@ -66,8 +66,8 @@ class Proofs:
         Returns
         -------
         Validation
-            The values of the policy and of the best single action, and what knowing the state is worth, each with a 95
-            % interval. Printed, it is two sentences.
+            The values of the policy and of the best single action, and what knowing the state is worth, all with
+            intervals of 95 %. Printed, it is two sentences.
 
         Raises
         ------

@@ -363,7 +363,7 @@ class Study(TrialTables, Learned, Evaluating, Proofs):
         reward
             The reward as the objective returns it, whether it is maximized or minimized.
         noise
-            Variance of the reward. Give it for all trials of a study or for none.
+            Noise variance of the reward. Give it for all trials of a study or for none.
         outcomes
             Further results by name, such as ``{"wait": 4.2}``. They are recorded. In a study with
             `outcome_constraints`, the constrained ones are required.
@@ -373,7 +373,7 @@ class Study(TrialTables, Learned, Evaluating, Proofs):
         Raises
         ------
         TrialError
-            If the trial is unknown, has failed, or was told something else.
+            If the trial is unknown, has failed, or already has a result that differs from this one.
         RewardError
             If a value is not one finite number, or noise or cost is missing or unexpected.
         """
