@@ -170,7 +170,7 @@ class GaussianProcess:
         return fitted_rewards(n)
 
     def begins_with(self, n: int) -> int:
-        """Return m: the fit to n rewards refines models of the fit to the first m; if m = n, it tries all models."""
+        """Return m: a fit to n rewards tries only models of the fit to the first m, or all models if m = n."""
         from conbo.models.schedule import begins_with
 
         return n if self.members == 1 else begins_with(n)

@@ -39,7 +39,7 @@ workers_option = click.option(
 
 
 def timeout_option(meaning: str) -> Callable[[Command], Command]:
-    """The option `--timeout`, in seconds, with this help text."""
+    """The option `--timeout`, in seconds, with the help text `meaning`."""
     seconds = click.FloatRange(0, min_open=True)
     return click.option("--timeout", metavar="SECONDS", type=seconds, help=meaning)
 

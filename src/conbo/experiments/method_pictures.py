@@ -196,7 +196,7 @@ def generator(seed: int = 0) -> torch.Generator:
 
 
 def unit(n: int) -> Tensor:
-    """n evenly spaced numbers from 0 to 1: (n,)."""
+    """Evenly spaced numbers (n,) from 0 to 1."""
     return torch.linspace(0, 1, n, dtype=torch.float64)
 
 

@@ -97,7 +97,7 @@ class ActionFunctions:
         return mean, slope + self.slope_constant[:, None], correlation
 
     def lines_at(self, actions: Tensor) -> tuple[Tensor, Tensor]:
-        """Return means and slopes (r, q) of r functions at q actions each (r, q, width), without correlations."""
+        """Return means and slopes (r, q) of each of the r functions at q actions of its own (r, q, width)."""
         if not self._is_compiled(actions):
             return self.at(actions)[:2]
         unmoved = replace(self, limits=None)._maximize_compiled(actions, actions.new_zeros(actions.shape[:2]), 0, False)
@@ -122,7 +122,7 @@ class ActionFunctions:
         return climb(starts, z, steps, keep_correlation)
 
     def _is_compiled(self, actions: Tensor) -> bool:
-        """Return whether compiled loops can compute the functions at these actions, which must be on the CPU."""
+        """Return whether compiled loops can compute the functions at these actions; on a GPU, they cannot."""
         return compiled.handles(self.factor.profile) and actions.device.type == "cpu"
 
     def _maximize_compiled(self, starts: Tensor, z: Tensor, steps: int, keep_correlation: bool) -> Maxima:
@@ -220,9 +220,9 @@ def newton_step(
 
 
 def missing_curvature(matrices: Tensor) -> Tensor:
-    """Return what to add to the diagonals of symmetric matrices (..., d, d) to make them positive definite: (...).
+    """Return the shifts (...) that make symmetric matrices (..., d, d) positive definite if added to their diagonals.
 
-    The shifts follow from Gershgorin's bound of the smallest eigenvalue.
+    They follow from Gershgorin's bound of the smallest eigenvalue.
     """
     diagonal = matrices.diagonal(dim1=-2, dim2=-1)
     excess = matrices.abs().sum(-1) - diagonal.abs() - diagonal

@@ -52,7 +52,7 @@ SAID_EVERY = 40 * LONG_BLOCK  # number of rewards between two progress messages 
 
 @dataclass(frozen=True)
 class Sums:
-    """Sums over the first `rows` rewards, which hold all that these tell about the values at M inducing points."""
+    """Sums over the first `rows` rewards, which determine what is known about the values at M inducing points."""
 
     rows: int  # number of rewards that are summed up
     information: Tensor  # (M, M), S

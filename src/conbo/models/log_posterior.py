@@ -160,7 +160,7 @@ class LogPosterior:
 
     @cached_property
     def _of_terms(self) -> TermLikelihoods:
-        """A function for log-likelihoods by compiled loops; it needs a covariance that is a sum of `ProductTerm`s."""
+        """Computes log-likelihoods by compiled loops; the covariance must be a sum of `ProductTerm`s."""
         return TermLikelihoods(self._terms, self.points, self.rewards, self._n_kernel)
 
     def with_rewards(self, parameters: Tensor, rewards: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -339,8 +339,8 @@ class LogPosterior:
     def _prior(self, parameters: Array) -> tuple[Array, Array]:
         """Return log prior densities (r,) of parameters (r, p), and their gradients (r, p).
 
-        Priors of lengthscales, variances that are not wide, and noise are densities of exp(parameter); the gradients
-        are with respect to the parameter.
+        The priors of lengthscales, of noise, and of variances unless they have heavy tails are densities of
+        exp(parameter). All gradients are with respect to the parameter itself.
         """
         score = (parameters - self._location) / self._spread
         values = -(self._logarithm * parameters + 0.5 * score * score + self._log_spread)

@@ -190,7 +190,7 @@ class MainEffectsFamily(ExtendedFamily):
 
     @property
     def n_lengthscales(self) -> int:
-        """Number of lengthscales: those of the family without main effects, one per column of the state's effect."""
+        """Number of lengthscales: those without main effects, and one for each column that the state's effect uses."""
         return self.family.n_lengthscales + len(effect_columns(self.states))
 
     @property
@@ -279,6 +279,6 @@ class MainEffectsFamily(ExtendedFamily):
         return torch.cat([lengthscales, own, rest], -1), effect, main
 
     def _joined(self, own: Tensor, effect: Tensor, main: Tensor) -> Tensor:
-        """Return the r sets of parameters (r, p) that `_split` splits into `own`, `effect` and `main`."""
+        """Join `own`, `effect` and `main`, into which `_split` splits r sets of parameters, to parameters (r, p)."""
         n_l, n_v = self.family.n_lengthscales, self.family.n_variances
         return torch.cat([own[:, :n_l], effect, own[:, n_l : n_l + n_v], main, own[:, n_l + n_v :]], -1)

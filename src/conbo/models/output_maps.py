@@ -141,7 +141,7 @@ class LowTail(OutputMap):
         return below, torch.log1p(self.power * distance) / self.power if self.power else distance
 
     def expected(self, value: Tensor, noise: Tensor) -> Tensor:
-        """Return the expected reward at a noise-free value of the Gaussian process: its mean over noise."""
+        """Return the expected reward at a noise-free value of the Gaussian process, which is a mean over the noise."""
         return self.rewards(value[..., None] + noise.sqrt()[..., None] * NODES.to(value)) @ WEIGHTS.to(value)
 
     def expected_slope(self, value: Tensor, noise: Tensor) -> Tensor:
@@ -180,7 +180,7 @@ class Limits(OutputMap):
         return torch.where((inner > self.low) & (inner < self.high), slope, 0.0)
 
     def values(self, rewards: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Map rewards (n,) and noise variances (n,) without the bounds, which single rewards may exceed by noise."""
+        """Map rewards (n,) and noise variances (n,) as if there were no bounds, which noisy rewards may exceed."""
         return (rewards, noise) if self.tail is None else self.tail.values(rewards, noise)
 
     def rewards(self, values: Tensor) -> Tensor:

@@ -131,7 +131,7 @@ class SeededFamily(ExtendedFamily):
         return torch.cat([lengthscales, own, rest], -1), effect, mine
 
     def _joined(self, own: Tensor, effect: Tensor, mine: Tensor) -> Tensor:
-        """Return the r sets of parameters (r, p) that `_split` splits into `own`, `effect` and `mine`."""
+        """Join `own`, `effect` and `mine`, into which `_split` splits r sets of parameters, to parameters (r, p)."""
         n_l, n_v = self.family.n_lengthscales, self.family.n_variances
         return torch.cat([own[:, :n_l], effect, own[:, n_l : n_l + n_v], mine, own[:, n_l + n_v :]], -1)
 

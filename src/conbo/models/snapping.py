@@ -30,7 +30,7 @@ def snap_actions(space: Space, actions: Tensor, states: Tensor | None = None) ->
 
 
 def contains(space: Space, points: Tensor) -> Tensor:
-    """Return which points (..., d) satisfy all constraints: (...)."""
+    """Return flags (...) that say which points (..., d) satisfy all constraints."""
     return torch.from_numpy(space.contains(points.cpu().numpy())).to(points.device)
 
 

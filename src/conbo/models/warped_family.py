@@ -27,7 +27,7 @@ class WarpedFamily(ExtendedFamily):
 
     @property
     def largest_loadings(self) -> tuple[float, ...]:
-        """Largest absolute values of the loadings: of the family without warping, then of the exponents' logarithms."""
+        """Largest absolute values of the loadings: those without warping, then those of the exponents' logarithms."""
         return self.family.largest_loadings + (LARGEST_LOG_EXPONENT,) * self.n_warps
 
     @property

@@ -348,7 +348,7 @@ def load_policy(path: str | Path, *, kernel: KernelReader | None = None, feasibl
 
 
 def _into_range(parameters: Mapping[str, Parameter], state: Point) -> Point:
-    """Return a state with its numbers moved into their ranges; what else is invalid stays, and is reported later."""
+    """Return a state with its numbers moved into their ranges; other invalid values stay, and are reported later."""
     if not isinstance(state, Mapping):
         return state
     inside = dict(state)

@@ -65,7 +65,7 @@ def sealed(content: Mapping[str, Any], feasible: Feasible | None = None) -> dict
 
 
 def members(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the records of all models in the record of a policy; one of an earlier format has a single model."""
+    """Return the records of all models in the record of a policy, which in earlier formats has a single model."""
     listed: list[Mapping[str, Any]] | None = record.get("members")
     return [{"weight": 1.0, **{name: record[name] for name in _MODEL}}] if listed is None else listed
 

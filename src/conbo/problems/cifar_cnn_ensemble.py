@@ -102,7 +102,10 @@ def logits(weights: Tensors, statistics: Tensors, patches: Tensor, dropout: Tens
 
 
 def _convolution(layer: int, weights: Tensors, statistics: Tensors, patches: Tensor, training: bool) -> Tensor:
-    """Apply filters, batch normalization, ReLU and max pooling to patches: (networks, images, side, side, filters)."""
+    """Apply filters, batch normalization, ReLU and max pooling to patches (networks, images, pixels, ·).
+
+    The result is (networks, images, side, side, filters).
+    """
     # one product for each image, because the gradient of the filters is then a sum of many short products
     x = patches @ weights[f"filters_{layer}"].to(patches.dtype).unsqueeze(1)
     wide = x.to(weights["filters_1"].dtype)

@@ -67,11 +67,14 @@ class Kernel:
         return np.asarray(matern * (self.trend + self.difference * same) + self.offset * same)
 
     def noise_variance(self, states: Numbers, actions: Array) -> Array:
-        """Return the noise variances (n,) of the logits of single trainings."""
+        """Return the noise variances (n,) of the logits of single trainings, for states (n,) and actions (n, 7)."""
         return np.asarray(np.exp(features(states, actions) @ self.noise_weights))
 
     def collapse_chance(self, states: Numbers, actions: Array) -> Array:
-        """Return the probabilities (n,) that a training collapses, so that the network only guesses."""
+        """Return the probabilities (n,) that a training collapses, so that the network only guesses.
+
+        The trainings have states (n,), which are numbers of data sets, and actions (n, 7) on the unit cube.
+        """
         return np.asarray(expit(features(states, actions) @ self.collapse_weights))
 
     def coefficients(self, states: Numbers, actions: Array, accuracies: Array) -> Array:
@@ -152,9 +155,9 @@ class Surrogate:
 
 
 def point_numbers(surrogate: Surrogate) -> Numbers:
-    """Number the distinct points of the table, and return the number (n,) of each row's point.
+    """Return an integer (n,) for each of n rows of the table, which is the same for rows with the same point.
 
-    Rows with the same number are repeated trainings at one point.
+    Such rows are repeated trainings at one point.
     """
     _, numbers = np.unique(np.column_stack([surrogate.states, surrogate.actions]), axis=0, return_inverse=True)
     return np.asarray(numbers.ravel(), dtype=np.int64)

@@ -43,7 +43,7 @@ JITTER = 1e-8  # fraction of the mean variance that is added to the diagonal of 
 
 @dataclass(frozen=True)
 class MultiTaskThompson:
-    """Proposes the point where a function drawn from the posterior exceeds most its value at the policy's action."""
+    """Proposes the point where a function from the posterior rises most above its value at the policy's action."""
 
     points: int = 3000  # number of points at which functions are drawn
     draw: str = "joint"  # "joint" (by a Cholesky factor) or "pathwise" (by random Fourier features)

@@ -236,7 +236,7 @@ class Borrowed:
         return True
 
     def stop(self, future: "Future[Any]") -> bool:
-        """Cancel the evaluation if it has not begun, and return whether it was canceled; Dask's never are."""
+        """Cancel the evaluation if it has not begun, and return whether it was canceled; always False with Dask."""
         # a canceled future of Dask counts as ended while its evaluation still runs, so the next one would wait for it
         return not self._is_dask and future.cancel()
 

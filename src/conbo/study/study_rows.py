@@ -25,7 +25,7 @@ class StudyRows:
         return and_(self._of_study, *mine)
 
     def _lock(self, connection: Connection) -> int:
-        """Lock the study's row until the end of the transaction, and return the number of its trials' next change."""
+        """Lock the study's row until the transaction ends; return the number of the next change of a trial."""
         changes = connection.scalar(select(STUDIES.c.changes).where(self._this_study).with_for_update())
         return int(changes or 0) + 1
 
