@@ -183,7 +183,7 @@ class Guard:
         return Caller(token, self._tokens)
 
     def _token(self, headers: Mapping[str, str], address: str) -> Token | None:
-        """Return the token in a request's header or session, or None; refuse the request if its header has a wrong one."""
+        """Return the token in a request's header or session, or None; refuse the request if the header's is wrong."""
         assert self._tokens is not None
         given = headers.get("authorization")
         if given is not None:
