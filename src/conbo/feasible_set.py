@@ -276,8 +276,8 @@ def _multipliers() -> NDArray[np.int64]:
 def _scrambled(points: Array, ways: NDArray[np.int64]) -> Array:
     """Return pseudo-random versions (ways, n, k) of n points (n, k) in the unit cube, one for each integer in `ways`.
 
-    Every column becomes an integer combination of two columns plus a constant, modulo one.  Points that are uniform on
-    the cube stay uniform, and the versions of a point are nearly independent.
+    Each of the k columns becomes an integer combination of two columns plus a constant, modulo one.  Points that are
+    uniform on the cube stay uniform, and the versions of a point are nearly independent.
     """
     own, next_one = _multipliers()[ways].T[..., None, None]
     steps = ways[:, None] * _even_steps(points.shape[1])

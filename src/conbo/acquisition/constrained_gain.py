@@ -160,8 +160,8 @@ class ConstrainedLineGains:
     def gradient(self, weights: Tensor) -> Tensor:
         """Return the gradients (k, d) of Σ_i weights[:, i] values[:, i] with respect to the k candidates.
 
-        The sum, with `weights` (k, m), is over the m states.  The actions among which each state's best utility is
-        sought are held fixed.
+        The sum, with `weights` (k, m), is over the m states.  The actions among which each state's best one is sought
+        are held fixed.
         """
         pulls = [self.gain.reward, *self.gain.constraints]
         parts = [one.gradient(pull * weights[..., None]) for one, pull in zip(self.lines, pulls, strict=True)]
@@ -303,7 +303,7 @@ class ConstrainedStatesAhead:
         self._own = states.new_full((len(states), self._actions.shape[-1]), torch.nan)
 
     def __call__(self, candidates: Tensor, rows: Tensor) -> ConstrainedLineGains:
-        """Compute the gains (k, m) of k candidates (k, d); those of candidate i are in the states of set `rows[i]`."""
+        """Compute gains (k, m) of k candidates (k, d); those of candidate i are in the m states of set `rows[i]`."""
         new = self._own[rows].isnan().any(-1)
         self._own[rows[new]] = candidates[new, self._states.shape[-1] :]
         own = self._own[rows][:, None, None].expand(-1, self._states.shape[1], 1, -1)

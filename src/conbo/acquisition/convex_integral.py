@@ -126,7 +126,7 @@ class ConvexIntegral:
     def lower(self, gain: Tensor, slope: Tensor) -> Tensor:
         """Return a lower bound (...) of E[V(Z)] - V(0): the integral of the highest tangent.
 
-        `gain` and `slope` (..., q) are values and slopes, at the nodes, of D, which is V minus its tangent at zero.
+        `gain` and `slope` (..., q) are values and slopes, at the q nodes, of D, which is V minus its tangent at zero.
         """
         mass, first, _ = self.tails
         inside = self.tangents(gain, slope)[1].sum(-1)
@@ -135,7 +135,7 @@ class ConvexIntegral:
     def upper(self, gain: Tensor, steepest: Tensor) -> Tensor:
         """Return an upper bound (...) of E[V(Z)] - V(0).
 
-        `gain` (..., q) are the values, at the nodes, of D, which is V minus its tangent at zero.  The bound is the
+        `gain` (..., q) are the values, at the q nodes, of D, which is V minus its tangent at zero.  The bound is the
         integral of the chords between nodes and, beyond the outer nodes, of lines with the slopes `steepest` (..., 2),
         which are the lowest and the highest slope that D has anywhere.
         """

@@ -39,7 +39,7 @@ class ExpectedMax:
 
 
 def expected_max(intercepts: Tensor, slopes: Tensor) -> ExpectedMax:
-    """Compute E[max (a + b Z)], Z ~ N(0, 1), of lines with intercepts a and slopes b (..., n); supports autograd."""
+    """Compute E[max (a + b Z)], Z ~ N(0, 1), of n lines with intercepts a and slopes b (..., n); supports autograd."""
     a, b = torch.broadcast_tensors(intercepts, slopes)
     top = a.amax(-1)
     integrate = compiled_expected_max.integrate if _compiles(a, b) else _integrate
@@ -52,7 +52,7 @@ def expected_max(intercepts: Tensor, slopes: Tensor) -> ExpectedMax:
 
 
 def expected_gain(intercepts: Tensor, slopes: Tensor) -> Tensor:
-    """Return E[max (a + b Z)] - max a (...), Z ~ N(0, 1), of lines with intercepts a and slopes b (..., n)."""
+    """Return E[max (a + b Z)] - max a (...), Z ~ N(0, 1), of n lines with intercepts a and slopes b (..., n)."""
     a, b = torch.broadcast_tensors(intercepts, slopes)
     if _compiles(a, b):
         return compiled_expected_max.integrate(a, b, only_gain=True)[0]
@@ -65,7 +65,7 @@ def _compiles(a: Tensor, b: Tensor) -> bool:
 
 
 def _integrate(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return E[max (a + b Z)] - max a (...), and the derivatives (..., n) of E[max (a + b Z)] in a and b."""
+    """Return E[max (a + b Z)] - max a (...) of n lines, and derivatives (..., n) of E[max (a + b Z)] in a and in b."""
     start, end = winning_intervals(a, b)
     wins = start < end
     probability = torch.where(wins, interval_probability(start, end), 0.0)
@@ -74,7 +74,7 @@ def _integrate(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def winning_intervals(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the starts and ends (..., n) of the intervals of z on which each line a + b z is the highest.
+    """Return the starts and ends (..., n) of the intervals of z on which each of n lines a + b z is the highest.
 
     A line that is never the highest has start ≥ end.
     """
@@ -97,7 +97,7 @@ def winning_intervals(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _gain(b: Tensor, start: Tensor, wins: Tensor) -> Tensor:
-    """Return E[max (a + b Z)] - max a (...) of lines with slopes b (..., n).
+    """Return E[max (a + b Z)] - max a (...) of n lines with slopes b (..., n).
 
     `start` (..., n) is the z where a line begins to be the highest, and `wins` (..., n) whether it ever is.  The result
     is the sum, over the corners c of the maximum, of the change of slope at c times E[(Z - |c|)⁺].

@@ -7,7 +7,7 @@ from conbo.loops.compiling import Array, exact
 
 @exact("void(f8[:,::1], f8[:,::1], f8, int64[:,::1])")
 def distinct_best(scores: Array, similarity: Array, alike: float, chosen: Array) -> None:
-    """Choose, for every row of `scores` (rows, p), the k columns with the highest scores that are not similar.
+    """Choose, for every row of `scores` (rows, p), the best k of p columns, of which no two are similar.
 
     Columns i and j are similar if `similarity[i, j]` exceeds `alike`. The chosen columns are written to `chosen`
     (rows, k); column 0 is written where no other column is left.

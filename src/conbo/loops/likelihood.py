@@ -20,8 +20,8 @@ def factorize_and_invert(
 ) -> None:
     """Compute lower Cholesky factors and inverses of covariance matrices, after adding `noise` to their diagonals.
 
-    For r matrices (r, n, n), they are written to `factors` and `inverses`. These two arrays and `roots`, which is
-    scratch, must be zero before.
+    For r covariance matrices (r, n, n) of n rewards, they are written to `factors` and `inverses`. These two arrays and
+    `roots`, which is scratch, must be zero before.
     """
     n = matrices.shape[1]
     for r in range(len(matrices)):

@@ -132,7 +132,7 @@ class BotorchPosterior:
         return states.new_ones(len(states))
 
     def joint(self, points: Tensor) -> tuple[Tensor, Tensor]:
-        """Posterior mean (c, p) and covariance (c, p, p) of each of c sets of points (c, p, d)."""
+        """Posterior mean (c, p) and covariance (c, p, p) of each of c sets of p points (c, p, d)."""
         joint = self._joint(points)
         return joint.mean[..., 0], joint.distribution.covariance_matrix
 

@@ -51,7 +51,7 @@ class TrendFamily:
         return CategoryKernel(*factors, Trend(trend, difference), constant)
 
     def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
-        """Return covariances K = ((σ₀² + δ σ₁²) φ_X + δ σ₃²) φ_C of n points for r sets of parameters, and a pullback.
+        """Return covariances K = ((σ₀² + δ σ₁²) φ_X + δ σ₃²) φ_C of n points for r sets of p parameters and a pullback.
 
         φ_X is the correlation of actions, and φ_C that of the states' numeric columns; δ is 1 for equal categories,
         else 0. σ₀² is the variance of the trend, σ₁² of deviations from it, and σ₃² of what all actions share. K is
@@ -119,7 +119,7 @@ class MultiTaskFamily:
     def _unpacked(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return variances v (r, choices), the variance σ₃² (r,) of what all actions share, and W (r, choices, rank).
 
-        They are taken from r sets of parameters (r, p). The choices of all categorical columns are concatenated.
+        They are taken from r sets of p parameters (r, p). The choices of all categorical columns are concatenated.
         """
         choices = sum(self._counts)
         rest = parameters[:, self.n_lengthscales :]
@@ -127,7 +127,7 @@ class MultiTaskFamily:
         return rest[:, :choices].exp(), rest[:, choices].exp(), loadings
 
     def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
-        """Return covariances K = (T φ_X + δ σ₃²) φ_C of n points for r sets of parameters, and their pullback.
+        """Return covariances K = (T φ_X + δ σ₃²) φ_C of n points for r sets of p parameters, and their pullback.
 
         T is the product over categorical columns of W Wᵀ + diag(v), the covariance of the column's choices. φ_X is the
         correlation of actions, and φ_C that of the states' numeric columns. δ is 1 for equal categories, else 0, and

@@ -47,8 +47,8 @@ class CategoryTable(Protocol):
     def covariance(self, a: Tensor, b: Tensor) -> Tensor:
         """Return the covariances (..., p, q) between p and q states with categories a and b.
 
-        A category is given by the index of its choice in each categorical column: a is (..., p, columns), and b is
-        (..., q, columns).
+        The categories of a state are the indices of its choices in the categorical columns: a is (..., p, columns), and
+        b is (..., q, columns).
         """
 
     def variance(self, choices: Tensor) -> Tensor:
@@ -78,8 +78,8 @@ class Trend:
     def covariance(self, a: Tensor, b: Tensor) -> Tensor:
         """Return the covariances (..., p, q) between p and q states with categories a and b.
 
-        A category is given by the index of its choice in each categorical column: a is (..., p, columns), and b is
-        (..., q, columns).
+        The categories of a state are the indices of its choices in the categorical columns: a is (..., p, columns), and
+        b is (..., q, columns).
         """
         return same_choices(a, b).mul_(self.difference).add_(self.trend)
 
@@ -118,8 +118,8 @@ class MultiTask:
     def covariance(self, a: Tensor, b: Tensor) -> Tensor:
         """Return the covariances (..., p, q) between p and q states with categories a and b.
 
-        A category is given by the index of its choice in each categorical column: a is (..., p, columns), and b is
-        (..., q, columns).
+        The categories of a state are the indices of its choices in the categorical columns: a is (..., p, columns), and
+        b is (..., q, columns).
         """
         parts = []
         for column, (loadings, own) in enumerate(zip(self.loadings, self.own, strict=True)):

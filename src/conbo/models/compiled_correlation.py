@@ -18,7 +18,7 @@ POINTS_PER_PARTNER = 4  # ratio p / q above which the innermost loop runs over t
 
 
 def handles(profile: Profile, a: Tensor, b: Tensor) -> bool:
-    """Return whether a compiled loop can compute correlations of scaled inputs a (..., p, ·) and b (..., q, ·)."""
+    """Return whether a compiled loop can compute the correlations of p points a and q points b (scaled inputs)."""
     return (
         compiled.handles(profile)
         and a.device.type == "cpu"
@@ -28,9 +28,10 @@ def handles(profile: Profile, a: Tensor, b: Tensor) -> bool:
 
 
 def correlation(profile: str, a: Tensor, b: Tensor) -> Tensor:
-    """Return the correlations (..., p, q) between scaled inputs a (..., p, width) and b, for the named profile.
+    """Return the correlations (..., p, q) of p points a and q points b, by the named profile.
 
-    `b` is (..., q, width), or (q, width) if it is the same for all batches of `a`.
+    Points are scaled inputs: `a` is (..., p, width), and `b` is (..., q, width), or (q, width) if all batches of `a`
+    have the same q points.
     """
     if b.dim() == 2 and a.dim() > 2:  # all batches have the same partners
         return correlation(profile, a.flatten(0, -2), b).unflatten(0, a.shape[:-1])

@@ -36,7 +36,7 @@ def factorize_and_invert(matrices: Tensor, noise: Tensor) -> tuple[Tensor, Tenso
 
 
 def failures(factors: Array) -> NDArray[np.bool_]:
-    """Return for which of r matrices the loop found no Cholesky factor (r,), given its output `factors` (r, n, n)."""
+    """Return for which of r matrices the loop found no Cholesky factor (r,), given its output `factors`."""
     diagonal = np.einsum("rnn->rn", factors)
     return ~(np.isfinite(diagonal) & (diagonal > 0.0)).all(-1)
 

@@ -36,7 +36,7 @@ def covariance(profile: str, states: Array, actions: Array, outputscale: Tensor)
 def pullback(
     profile: str, states: Array, actions: Array, matrix: Tensor, gradient: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Convert gradients with respect to covariances into gradients with respect to the parameters of r kernels.
+    """Convert gradients with respect to covariances of n points into those with respect to parameters of r kernels.
 
     `gradient` (r, n, n) is symmetric, and taken with respect to the covariances `matrix` (r, n, n) that `covariance`
     returns for the same `states` and `actions`. The results are with respect to the log-lengthscales of states

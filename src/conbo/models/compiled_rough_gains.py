@@ -38,8 +38,8 @@ class CompiledReactions:
         The last slope, that of the candidate's own action, is not filled in. Both results are explained in
         `RoughGains._reactions`. The r candidates are given by their actions (r, f) as f scaled inputs, and by the
         fields `weights` (r, n) and `sd` (r,) of their `LookAhead`. `new_scale` and `new_offset` (r, m) are A and B of
-        the kernel A κ + B between the candidates' states and the m states. `most` caps the gain from curvature: it is
-        the largest gain from a line of slope one.
+        the kernel A κ + B between the candidates' states and the m states. There are n observed rewards. `most` caps
+        the gain from curvature: it is the largest gain from a line of slope one.
         """
         r, (f, m), k = len(actions), self._shape, self._k
         old = (weights @ self._old.mT).numpy()

@@ -110,7 +110,7 @@ class Conditioned:
         return torch.linalg.solve_triangular(self.factor, eye, upper=False)
 
     def solve(self, columns: Tensor) -> Tensor:
-        """Return K⁻¹ times the given columns (n, c), where K is the covariance of the observed rewards.
+        """Return K⁻¹ times the given c columns (n, c), where K is the covariance of the observed rewards.
 
         Many columns are solved in several calls, so that Ctrl-C can interrupt between them.
         """
@@ -160,7 +160,7 @@ class Conditioned:
         return self.kernel.variance(self.kernel.states.scaled(states))
 
     def joint(self, points: Tensor) -> tuple[Tensor, Tensor]:
-        """Posterior mean (c, p) and covariance (c, p, p) of each of c sets of points (c, p, d)."""
+        """Posterior mean (c, p) and covariance (c, p, p) of each of c sets of p points (c, p, d)."""
         here = self.kernel.scaled(points)
         cross = self.kernel.covariance(here, self.observed)  # (c, p, n)
         solved = torch.linalg.solve_triangular(self.factor, cross.flatten(0, 1).mT, upper=False)

@@ -71,9 +71,10 @@ class ExactLines:
         return (new + old - noise) / ahead.sd[:, None]
 
     def _at_observed(self, pull: Tensor) -> Tensor:
-        """Return Σ pull · k⁰(x*, observed point) over the actions x* in all states: (k, n), for k candidates.
+        """Return Σ pull · k⁰(x*, observed point) over the actions x* in all states: (k, n).
 
-        k⁰ is the kernel, and `pull` (k, m, q) are the weights of q actions x* in each of m states.
+        There are k candidates and n observed points. k⁰ is the kernel, and `pull` (k, m, q) are the weights of q
+        actions x* in each of m states.
         """
         rows = self.rows
         if compiled.AVAILABLE and pull.device.type == "cpu" and self.correlation.is_contiguous():

@@ -12,7 +12,7 @@ from conbo.errors import ConboError
 
 
 def factorize(matrices: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the lower Cholesky factors of matrices (..., n, n), and which of the factorizations failed (...,).
+    """Return the lower Cholesky factors of n × n matrices (..., n, n), and which of the factorizations failed (...,).
 
     Only lower triangles are read. A matrix with an infinite or undefined entry counts as failed.
 

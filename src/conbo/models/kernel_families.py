@@ -63,7 +63,7 @@ class KernelFamily(Protocol):
         """
 
     def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
-        """Return covariances K (r, n, n) of points (n, d) for r sets of parameters (r, p), and their pullback.
+        """Return covariances K (r, n, n) of points (n, d) for r sets of p parameters (r, p), and their pullback.
 
         The pullback is a vector-Jacobian product. It converts a gradient ∂/∂K (r, n, n) to the gradient ∂/∂parameters,
         in parts that together are (r, p).
@@ -167,7 +167,7 @@ class ProductFamily:
         )
 
     def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
-        """Return covariances K = σ² φ_S φ_X of points (n, d) for r sets of parameters (r, p), and their pullback.
+        """Return covariances K = σ² φ_S φ_X of points (n, d) for r sets of p parameters (r, p), and their pullback.
 
         K is (r, n, n), and φ_S and φ_X are the correlations of states and of actions. The pullback converts a gradient
         ∂/∂K to the gradient ∂/∂parameters (a vector-Jacobian product).
@@ -215,12 +215,12 @@ class Features:
 
     @cached_property
     def scaled(self) -> Tensor:
-        """The inputs (r, n, features), divided by the lengthscales."""
+        """The inputs (r, n, features) of n points, divided by each of r sets of lengthscales."""
         return self._features * self._scales[:, None, :]
 
     @cached_property
     def by_feature(self) -> Array:
-        """The scaled inputs as an array (r, features, n), as the compiled loops need them."""
+        """The scaled inputs of n points as an array (r, features, n), as the compiled loops need them."""
         return np.multiply(self._features.numpy().T, self._scales.numpy()[..., None], order="C")
 
     def by_column(self, table: Tensor) -> Tensor:
@@ -244,8 +244,8 @@ class Block:
     def pullback(self, table: Tensor) -> Tensor:
         """Return gradients (r, d) with respect to log-lengthscales: Σ_ij table_ij (f_i - f_j)² for each of d columns.
 
-        f_i are the scaled inputs of point i, for r sets of lengthscales. `table` (r, n, n) is symmetric: the gradient
-        of the objective with respect to φ, times the slope ψ, elementwise (φ and ψ as in `Block`).
+        f_i are the scaled inputs of point i of n, for r sets of lengthscales. `table` (r, n, n) is symmetric: the
+        gradient of the objective with respect to φ, times the slope ψ, elementwise (φ and ψ as in `Block`).
         """
         f = self._features.scaled
         sums = 2 * ((table.sum(-1)[:, None] @ f.square())[:, 0] - (f * (table @ f)).sum(-2))
@@ -273,9 +273,9 @@ class Term:
             self._slope = variance[:, None, None] * self._block.slope
 
     def pullback(self, gradient: Tensor) -> tuple[Tensor, Tensor]:
-        """Convert a gradient (r, n, n) with respect to the covariance into gradients with respect to its parameters.
+        """Convert a gradient (r, n, n) with respect to the covariances of n points into gradients by parameter.
 
-        These are, for each of r sets, the log-lengthscales of d columns (r, d) and log σ² (r,).
+        These are, for r sets of parameters, with respect to the log-lengthscales of d columns (r, d) and log σ² (r,).
         """
         if self._compiled:
             _, in_features, in_variance = compiled_product_family.pullback(

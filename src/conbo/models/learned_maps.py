@@ -70,7 +70,7 @@ class LearnedMaps:
         """Return the gradients (r, 2) of a log-density of the mapped rewards with respect to the map's parameters.
 
         Each of r rows of parameters is one map: log t (see the class) and the power λ. `in_values` (r, n) are the
-        gradients of this log-density with respect to the mapped rewards. The gradients of log(Jacobian · prior) are
+        gradients of this log-density with respect to the n mapped rewards. The gradients of log(Jacobian · prior) are
         added.
         """
         distance, power, below = self._below(parameters)

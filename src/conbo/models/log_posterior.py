@@ -140,7 +140,7 @@ class LogPosterior:
         return self._counts[-1]
 
     def __call__(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return log-densities (r,) of parameters (r, p), gradients (r, p), and the most likely constant means (r,)."""
+        """Return log-densities (r,), gradients (r, p) and best constant means (r,) of r sets of p parameters."""
         if len(parameters) > self._most_at_once:
             parts = [self(part) for part in parameters.split(self._most_at_once)]
             values, gradients, means = (torch.cat(column) for column in zip(*parts, strict=True))
@@ -164,7 +164,7 @@ class LogPosterior:
         return TermLikelihoods(self._terms, self.points, self.rewards, self._n_kernel)
 
     def with_rewards(self, parameters: Tensor, rewards: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return log-densities (r,) of parameters (r, p), where each row of parameters has its own rewards (r, n).
+        """Return log-densities (r,) of r sets of p parameters (r, p), each with its own n rewards (r, n).
 
         The other results are the gradients with respect to the parameters (r, p) and to the rewards (r, n).
         """
@@ -185,7 +185,7 @@ class LogPosterior:
         return value, solved.pullback(solved.in_covariance(weights)).add_(prior_gradient), -weights
 
     def of_rewards(self, parameters: Tensor, rewards: Tensor) -> Tensor:
-        """Return log-densities (r, k) of parameters (r, p) for k sets of rewards, the columns of `rewards` (n, k)."""
+        """Return log-densities (r, k) of r sets of p parameters (r, p), for each of k columns of `rewards` (n, k)."""
         if len(parameters) > self._most_at_once:
             return torch.cat([self.of_rewards(part, rewards) for part in parameters.split(self._most_at_once)])
         solved = self._solve(parameters)
@@ -215,7 +215,7 @@ class LogPosterior:
         return HeteroscedasticNoise(self.columns, float(level), slopes) if self.varies else float(level.exp())
 
     def curvature(self, parameters: Tensor) -> Tensor:
-        """Estimate the log-density's negated second derivative with respect to each parameter: (r, p) for r sets.
+        """Estimate the log-density's negated second derivatives (r, p) by each parameter, for r sets of p parameters.
 
         The estimate for the log-likelihood is the Fisher information: the variance of the gradient over rewards that
         are drawn from the model with the same parameters. The prior adds its inverse variance.
@@ -278,7 +278,7 @@ class LogPosterior:
     def _imagined_gradients(self, parameters: Tensor) -> Tensor:
         """Return gradients (IMAGINED, r, p) of the log-likelihoods of rewards that are drawn from the model itself.
 
-        For each of r sets of parameters (r, p), IMAGINED sets of rewards are drawn with these parameters.
+        For each of r sets of p parameters (r, p), IMAGINED sets of rewards are drawn with these parameters.
         """
         solved = self._solve(parameters)
         generator = torch.Generator().manual_seed(0)
@@ -299,7 +299,7 @@ class LogPosterior:
         return LogPosterior(self.family, self.points[some], self.rewards[some], noise, sites)
 
     def starts(self) -> Tensor:
-        """Return parameters (SCREENED_STARTS, p) to start a fit from: Sobol points around typical values.
+        """Return sets of p parameters (SCREENED_STARTS, p) to start a fit from: Sobol points around typical values.
 
         The first start has exactly the typical values, except for its loadings (parameters that may be negative), whose
         typical value may be a saddle point.
@@ -337,7 +337,7 @@ class LogPosterior:
         return np.array(flat, dtype=np.float64)
 
     def _prior(self, parameters: Array) -> tuple[Array, Array]:
-        """Return log prior densities (r,) of parameters (r, p), and their gradients (r, p).
+        """Return log prior densities (r,) of r sets of p parameters (r, p), and their gradients (r, p).
 
         The priors of lengthscales, of noise, and of variances unless they have heavy tails are densities of
         exp(parameter). All gradients are with respect to the parameter itself.
@@ -354,7 +354,7 @@ class LogPosterior:
     def _noise(self, parameters: Array) -> tuple[Array, Callable[[Array], list[Array]]]:
         """Return the noise variances of the rewards, (r, n), (r, 1) or (n,), and a function for their gradients.
 
-        They follow from r sets of parameters (r, p). The function converts a gradient (r, n) with respect to the
+        They follow from r sets of p parameters (r, p). The function converts a gradient (r, n) with respect to the
         variances into gradients with respect to the noise's parameters.
         """
         variances, pullback = self._own_noise(parameters)
@@ -379,7 +379,7 @@ class LogPosterior:
         return variances, pullback
 
     def _solve(self, parameters: Tensor) -> SolvedCovariances:
-        """Return the covariance matrices of the rewards for parameters (r, p), factorized and inverted.
+        """Return the covariance matrices of the rewards for r sets of p parameters (r, p), factorized and inverted.
 
         Work of order n² and more is done on the device of the points.
         """

@@ -231,7 +231,7 @@ class MainEffectsFamily(ExtendedFamily):
         return MainEffectsKernel(self.family.kernel(own), factor, of_action, of_state)
 
     def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
-        """Return covariances (r, n, n) of points (n, d) for r sets of parameters (r, p), and their pullback.
+        """Return covariances (r, n, n) of points (n, d) for r sets of p parameters (r, p), and their pullback.
 
         The pullback is a vector-Jacobian product: it converts a gradient with respect to the covariances into one with
         respect to the parameters.
@@ -268,7 +268,7 @@ class MainEffectsFamily(ExtendedFamily):
         return self._joined(own, effect, (total - SHARE).expand(1, 2))[0]
 
     def _split(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Split parameters (..., p) into those of the family without main effects and two parts of the main effects.
+        """Split p parameters (..., p) into those of the family without main effects and two parts of the main effects.
 
         The latter are the log-lengthscales of the state's main effect, and the log-variances of both main effects.
         """
@@ -279,6 +279,6 @@ class MainEffectsFamily(ExtendedFamily):
         return torch.cat([lengthscales, own, rest], -1), effect, main
 
     def _joined(self, own: Tensor, effect: Tensor, main: Tensor) -> Tensor:
-        """Join `own`, `effect` and `main`, into which `_split` splits r sets of parameters, to parameters (r, p)."""
+        """Join `own`, `effect` and `main`, into which `_split` splits r sets of p parameters, to one tensor (r, p)."""
         n_l, n_v = self.family.n_lengthscales, self.family.n_variances
         return torch.cat([own[:, :n_l], effect, own[:, n_l : n_l + n_v], main, own[:, n_l + n_v :]], -1)

@@ -85,7 +85,7 @@ class Mixture:
         return self._average([member.prior_variance(states) for member in self.members])
 
     def joint(self, points: Tensor) -> tuple[Tensor, Tensor]:
-        """Posterior mean (c, p) and covariance (c, p, p) of each of c sets of points (c, p, d)."""
+        """Posterior mean (c, p) and covariance (c, p, p) of each of c sets of p points (c, p, d)."""
         means, covariances = (torch.stack(part) for part in zip(*(m.joint(points) for m in self.members), strict=True))
         apart = self._apart(means)
         between = torch.einsum("j,jcp,jcq->cpq", self.weights, apart, apart)

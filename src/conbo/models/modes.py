@@ -218,10 +218,10 @@ def variant_modes(target: LogPosterior, start: Tensor, goal: float) -> list[Mode
 def local_search(
     target: LogPosterior, starts: Tensor, halving: SuccessiveHalving = HALVING, curvature: Tensor | None = None
 ) -> list[Mode]:
-    """Return the distinct modes of `target` that local searches reach from r starts (r, p), the best first.
+    """Return the distinct modes of `target` that r local searches for p parameters reach from `starts` (r, p).
 
-    Modes that are lower than the best one by more than HOPELESS_GAP are left out. `curvature` (r, p, p) holds estimates
-    of the negated second derivatives at the starts; None if there are none yet.
+    The best mode comes first, and those lower by more than HOPELESS_GAP are left out. `curvature` (r, p, p) holds
+    estimates of the negated second derivatives at the starts; None if there are none yet.
     """
     lower, upper = target.bounds.T
     starts = starts.clamp(lower, upper)
@@ -246,7 +246,7 @@ def distinct_modes(values: Tensor) -> list[int]:
 
 
 def promising_starts(target: LogPosterior, noisy: bool) -> Tensor:
-    """Return starts (r, p) of r local searches: the Sobol starts at which the log-density `target` is highest.
+    """Return starts (r, p) of r local searches for p parameters: those Sobol points where `target` is highest.
 
     If there are many rewards, the starts are instead the best modes for a subset of the rewards. With `noisy`, a start
     with a large noise variance is added. A local search that starts from a small noise variance tends to end at short

@@ -30,7 +30,7 @@ EARLIER, THIS = 0.25, 0.75  # unit-interval codes of the two categories
 
 
 def of_study(place: float, rows: Tensor) -> Tensor:
-    """Put the code of a study in front of points or states (..., d); `place` is this code, EARLIER or THIS."""
+    """Add a first column to points or states (..., d): the code `place` of their study, EARLIER or THIS."""
     return torch.cat([rows.new_full((*rows.shape[:-1], 1), place), rows], -1)
 
 
@@ -90,7 +90,7 @@ class OneStudy:
         return self.whole.prior_variance(_of_this(states))
 
     def joint(self, points: Tensor) -> tuple[Tensor, Tensor]:
-        """Posterior mean (c, p) and covariance (c, p, p) of each of c sets of points (c, p, d)."""
+        """Posterior mean (c, p) and covariance (c, p, p) of each of c sets of p points (c, p, d)."""
         return self.whole.joint(_of_this(points))
 
     def moments(self, points: Tensor) -> Moments:

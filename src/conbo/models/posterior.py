@@ -250,7 +250,7 @@ class Predicts(Protocol):
         """
 
     def joint(self, points: Tensor) -> tuple[Tensor, Tensor]:
-        """Posterior mean (c, p) and covariance (c, p, p) of each of c sets of points (c, p, d)."""
+        """Posterior mean (c, p) and covariance (c, p, p) of each of c sets of p points (c, p, d)."""
 
     def moments(self, points: Tensor) -> Moments:
         """Posterior mean, variance and their gradients at points (n, d)."""

@@ -71,9 +71,9 @@ class TermLikelihoods:
     def __call__(self, parameters: Array, noise: Array) -> tuple[Array, Array, Array, Array]:
         """Return log-likelihoods (r,) without the constant -½ n log 2π, for r sets of parameters and noise variances.
 
-        `parameters` are (r, p), and `noise` is (r, n), (r, 1) or (n,). The other results are the most likely constant
-        means (r,), the gradients (r, p) with respect to the parameters and (r, n) with respect to the noise variances.
-        Where a covariance matrix could not be factorized, the log-likelihood is -inf.
+        The p `parameters` are (r, p), and `noise` is (r, n), (r, 1) or (n,). The other results are the most likely
+        constant means (r,), the gradients (r, p) with respect to the parameters and (r, n) with respect to the noise
+        variances. Where a covariance matrix could not be factorized, the log-likelihood is -inf.
         """
         r, n = len(parameters), len(self._rewards)
         if r > (most := max(1, NUMBERS_AT_ONCE // n**2)):
@@ -109,7 +109,7 @@ class _PreparedTerm:
     def covariance(self, parameters: Array) -> tuple[Array, Array, Array]:
         """Return scaled inputs of states and of actions, (r, width, n) each, and covariances (r, n, n).
 
-        They are those of n points, for r sets of parameters (r, p).
+        They are those of n points, for r sets of p parameters (r, p).
         """
         n = self._n
         states, actions = (
@@ -123,10 +123,10 @@ class _PreparedTerm:
         return states, actions, matrix
 
     def add_pulled_back(self, states: Array, actions: Array, matrix: Array, gradient: Array, total: Array) -> None:
-        """Convert gradients with respect to covariances to gradients with respect to r sets of parameters.
+        """Convert gradients with respect to covariances to gradients with respect to r sets of p parameters.
 
-        The results are added to `total` (r, p). `gradient` (r, n, n) is with respect to the covariances, and the first
-        three arguments are the results of `covariance`.
+        The results are added to `total` (r, p). `gradient` (r, n, n) is with respect to the covariances of n points,
+        and the first three arguments are the results of `covariance`.
         """
         blocks = np.zeros(states.shape[:2]), np.zeros(actions.shape[:2])
         in_variance, scratch = np.zeros(len(matrix)), np.empty((2, self._n))

@@ -119,7 +119,7 @@ class SeededFamily(ExtendedFamily):
         return len(self.states.categories) + len(self.actions.categories) if self.function else 0
 
     def _split(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Split parameters (..., p) into those of the family without seeds and two parts of the effects of seeds.
+        """Split p parameters (..., p) into those of the family without seeds and two parts of the effects of seeds.
 
         The latter are the log-lengthscales of the function that each seed adds to the rewards, and the log-variances of
         the added constant and function, as far as the family has them.
@@ -131,7 +131,7 @@ class SeededFamily(ExtendedFamily):
         return torch.cat([lengthscales, own, rest], -1), effect, mine
 
     def _joined(self, own: Tensor, effect: Tensor, mine: Tensor) -> Tensor:
-        """Join `own`, `effect` and `mine`, into which `_split` splits r sets of parameters, to parameters (r, p)."""
+        """Join `own`, `effect` and `mine`, into which `_split` splits r sets of p parameters, to one tensor (r, p)."""
         n_l, n_v = self.family.n_lengthscales, self.family.n_variances
         return torch.cat([own[:, :n_l], effect, own[:, n_l : n_l + n_v], mine, own[:, n_l + n_v :]], -1)
 

@@ -23,18 +23,18 @@ class SolvedCovariances:
 
     @property
     def factors(self) -> Tensor:
-        """The lower Cholesky factors (r, n, n) of the covariance matrices K."""
+        """The lower Cholesky factors (r, n, n) of r covariance matrices K of n rewards."""
         return self.on_device[0].cpu()
 
     @property
     def inverses(self) -> Tensor:
-        """The inverses (r, n, n) of the covariance matrices K."""
+        """The inverses (r, n, n) of r covariance matrices K of n rewards."""
         return self.on_device[1].cpu()
 
     def in_covariance(self, solved: Tensor) -> Tensor:
         """Return the gradients ½(ααᵀ - K⁻¹) (r, n, n) of log-likelihoods with respect to r covariance matrices K.
 
-        `solved` is α = K⁻¹(y - m) (r, n), for rewards y and constant means m.
+        `solved` is α = K⁻¹(y - m) (r, n), for n rewards y and constant means m.
         """
         inverses = self.on_device[1]
         there = solved.to(inverses.device)

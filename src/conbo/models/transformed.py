@@ -56,7 +56,7 @@ class TransformedPosterior:
         return self.process.prior_variance(states)
 
     def joint(self, points: Tensor) -> tuple[Tensor, Tensor]:
-        """Posterior mean (c, p) and covariance (c, p, p) of each of c sets of points (c, p, d)."""
+        """Posterior mean (c, p) and covariance (c, p, p) of each of c sets of p points (c, p, d)."""
         _, covariance = self.process.joint(points)
         flat = points.flatten(0, 1)
         slopes = self._slopes(flat).unflatten(0, points.shape[:2])

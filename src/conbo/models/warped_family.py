@@ -50,7 +50,7 @@ class WarpedFamily(ExtendedFamily):
         return self.family.kernel(parameters[: self.n_own]).warped(self._warp(parameters))
 
     def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
-        """Return covariances (r, n, n) of points (n, d) for r sets of parameters (r, p), and their pullback.
+        """Return covariances (r, n, n) of points (n, d) for r sets of p parameters (r, p), and their pullback.
 
         They are computed for one set of parameters at a time, because each set warps the points differently. The
         pullback is a vector-Jacobian product: it converts a gradient with respect to the covariances into one with

@@ -231,7 +231,7 @@ def _told(trial: Trial) -> str:
 
 
 def _unit(span: float) -> tuple[str, float]:
-    """A time unit in which a span of this many seconds is a number with few digits, and the seconds in the unit."""
+    """A time unit in which a span of this many seconds is a number with few digits, and how many seconds it has."""
     for unit, seconds in (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0)):
         if span > 3 * seconds:
             return unit, seconds

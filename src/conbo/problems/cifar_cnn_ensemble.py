@@ -52,7 +52,7 @@ def first_patches(images: Tensor) -> Tensor:
 
 
 def _patches(images: Tensor) -> Tensor:
-    """Cut images (networks, n, side, side, channels) into patches (networks, n, pixels, KERNEL² · channels)."""
+    """Cut n images (networks, n, side, side, channels) into patches (networks, n, pixels, KERNEL² · channels)."""
     side = images.shape[2]
     padded = torch.nn.functional.pad(images, (0, 0, 0, KERNEL - 1, 0, KERNEL - 1))
     corners = [padded[:, :, i : i + side, j : j + side] for i in range(KERNEL) for j in range(KERNEL)]
@@ -236,11 +236,11 @@ class Ensemble:
         return torch.cat(right, dim=1).float().mean(dim=1)
 
     def _rows(self, images: Tensor) -> Tensor:
-        """Turn indices (networks, n) of images within each network's data set into rows of the stacked images."""
+        """Turn indices (networks, n) of n images within each network's data set into rows of the stacked images."""
         return images + (self.data_sets * self.data.per_data_set).unsqueeze(1)
 
     def _images(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the patches and labels of these rows (networks, n) of the stacked images."""
+        """Return the patches and labels of n stacked images for each network, given by their `rows` (networks, n)."""
         tensors = self.data.patches[rows], self.data.labels[rows]
         for tensor in tensors:
             torch._dynamo.mark_dynamic(tensor, 1)  # so that one compilation serves all batch sizes

@@ -44,9 +44,9 @@ def open_seeds(acquisition: SeedsMatter, observations: Observations) -> list[int
 
 
 def promising_pairs(acquisition: SeedsMatter, points: Tensor, used: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """Screen n points (n, d) with each of the `used` simulator seeds; return the points and seeds of the r best pairs.
+    """Screen points (n, d) with up to SCREENED_SEEDS of the `used` simulator seeds; return the best points and seeds.
 
-    They are (r, d) and (r,).
+    Each of the r returned points (r, d) has its best seed (r,).
     """
     seen = torch.tensor(used[:SCREENED_SEEDS], device=points.device)
     rows, seeds = points.repeat_interleave(len(seen), 0), seen.repeat(len(points))
@@ -61,8 +61,8 @@ def paired_seeds(
 ) -> list[int | None]:
     """Decide which points (n, d) of a batch share a new simulator seed, and return the seeds of all points.
 
-    In `seeds` and in the result, None is a new seed of one point alone.  In the result, points with the same negative
-    number share a new seed.
+    In `seeds` and in the result, None stands for a new seed of one point alone.  In the result, points with the same
+    negative number share a new seed.
     """
     # every new seed of the batch gets a negative number of its own, different from NEW_SEED
     chosen = [NEW_SEED - 1 - place if seed is None else seed for place, seed in enumerate(seeds)]
