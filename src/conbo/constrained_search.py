@@ -150,7 +150,8 @@ class ConstrainedSearch:
     def _penalized(self, points: Tensor, penalty: float) -> tuple[Tensor, Tensor]:
         """Return expected rewards (n,) at points (n, d), minus a penalty for low confidence, and gradients (n, d).
 
-        The penalty is `penalty` times the squared shortfall of Φ⁻¹(P), where P is the probability of feasibility.
+        The penalty is `penalty` times the squared shortfall of Φ⁻¹(P), where P is the probability of feasibility, and
+        Φ⁻¹ the standard normal quantile function.
         """
         mean, slope = self.posterior.mean_and_gradient(points)
         level, rise = self.constraints.levels(points)
@@ -160,6 +161,6 @@ class ConstrainedSearch:
     def _level(self, points: Tensor, penalty: float) -> tuple[Tensor, Tensor]:
         """Return Φ⁻¹(P) (n,) at points (n, d) and its gradients (n, d), where P is the probability of feasibility.
 
-        `penalty` is not used.
+        Φ⁻¹ is the standard normal quantile function. `penalty` is not used.
         """
         return self.constraints.levels(points)

@@ -110,7 +110,7 @@ class LearnedConstraints:
     def levels(self, points: Tensor) -> tuple[Tensor, Tensor]:
         """Return Φ⁻¹(P) (n,) at points (n, d), and its gradients (n, d), where P is the probability of feasibility.
 
-        P reaches the required confidence where Φ⁻¹(P) equals `wanted`.
+        Φ⁻¹ is the standard normal quantile function. P reaches the required confidence where Φ⁻¹(P) equals `wanted`.
         """
         value, slope = log_probability_and_gradient(tuple(one.averaged for one in self.all), points)
         probability = value.exp().clamp(LOWEST, HIGHEST)
@@ -120,7 +120,7 @@ class LearnedConstraints:
 
     @property
     def wanted(self) -> float:
-        """The value of Φ⁻¹(P) at which the probability of feasibility P equals the required confidence."""
+        """The standard normal quantile Φ⁻¹(P) at which the probability of feasibility P is the required confidence."""
         return float(torch.special.ndtri(torch.tensor(self.confidence, dtype=torch.float64)))
 
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:

@@ -124,7 +124,7 @@ class ConvexIntegral:
         return weights, (weights * _ends(gain, slope)).sum(-2)
 
     def lower(self, gain: Tensor, slope: Tensor) -> Tensor:
-        """Return a lower bound (...) of E[V(Z)] - V(0): the integral of the highest tangent.
+        """Return a lower bound (...) of E[V(Z)] - V(0) for convex functions V: the integral of the highest tangent.
 
         `gain` and `slope` (..., q) are values and slopes, at the q nodes, of D, which is V minus its tangent at zero.
         """
@@ -133,7 +133,7 @@ class ConvexIntegral:
         return inside + (gain[..., [0, -1]] * mass + slope[..., [0, -1]].abs() * first).sum(-1)
 
     def upper(self, gain: Tensor, steepest: Tensor) -> Tensor:
-        """Return an upper bound (...) of E[V(Z)] - V(0).
+        """Return an upper bound (...) of E[V(Z)] - V(0) for convex functions V.
 
         `gain` (..., q) are the values, at the q nodes, of D, which is V minus its tangent at zero.  The bound is the
         integral of the chords between nodes and, beyond the outer nodes, of lines with the slopes `steepest` (..., 2),

@@ -84,9 +84,9 @@ def which_value(values: Tensor) -> Tensor:
 def root_and_whitening(covariance: Tensor, prior: Tensor) -> tuple[Tensor, Tensor]:
     """Return the matrices V √Λ and V Λ^-½ (c, p, p) of c covariance matrices V Λ Vᵀ (c, p, p) of p variables.
 
-    Eigenvalues that are only rounding errors, compared with the prior variances (c,), are treated as zero in both
-    matrices.  The others are sorted by decreasing size, because a quasi-random sequence is most even in its first
-    dimensions.
+    V has the eigenvectors as columns, and Λ the eigenvalues on its diagonal.  Eigenvalues that are only rounding
+    errors, compared with the prior variances (c,), are treated as zero in both matrices.  The others are sorted by
+    decreasing size, because a quasi-random sequence is most even in its first dimensions.
     """
     variances, vectors = torch.linalg.eigh(covariance)
     variances, vectors = variances.flip(-1), vectors.flip(-1)
@@ -99,9 +99,9 @@ def root_and_whitening(covariance: Tensor, prior: Tensor) -> tuple[Tensor, Tenso
 def predictive(slope: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
     """Estimate the mutual information between the standardized observation Z and a state's best action or best value.
 
-    With this action or value as the peak, it is H[Z] - E H[Z | peak] (c,), for c pairs of a candidate and a state.
-    Densities of Z are smoothed histograms over the draws.  Also return its derivatives (c, p) with respect to the
-    slopes (c, p) of the posterior means at p actions as functions of Z.
+    With this action or value as the peak and entropies H, it is H[Z] - E H[Z | peak] (c,), for c pairs of a candidate
+    and a state.  Densities of Z are smoothed histograms over the draws.  Also return its derivatives (c, p) with
+    respect to the slopes (c, p) of the posterior means at p actions as functions of Z.
     """
     n = len(tables.normals)
     sharpest = float(outcome(whitened(slope, tables), tables)[1].amin()) ** 0.5
@@ -156,12 +156,13 @@ def gaussian_information(b: Tensor, tables: PeakTables) -> Tensor:
 
 
 def retrospective(slope: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
-    """Estimate the mutual information (c,) between the observation Z and a state's best action, H[x*] - E H[x* | Z].
+    """Estimate the mutual information (c,) between the observation Z and a state's best action x*.
 
-    There are c pairs of a candidate and a state.  All draws are conditioned on Z = z, for several z, and their best
-    actions are counted.  Also return derivatives (c, p) with respect to the slopes (c, p) of the posterior means at p
-    actions as functions of Z.  Counts have no derivative, so these are the derivatives of the mean over draws of
-    log (P(x* | Z) / P(x*)), in which only the draws' values of Z depend on the slopes.
+    It is H[x*] - E H[x* | Z], with entropies H, for c pairs of a candidate and a state.  All draws are
+    conditioned on Z = z, for several z, and their best actions are counted.  Also return derivatives (c, p) with
+    respect to the slopes (c, p) of the posterior means at p actions as functions of Z.  Counts have no derivative, so
+    these are the derivatives of the mean over draws of log (P(x* | Z) / P(x*)), in which only the draws' values of Z
+    depend on the slopes.
     """
     n, k = len(tables.normals), tables.points.shape[1]
     nodes = torch.linspace(-REACH, REACH, NODES, dtype=slope.dtype, device=slope.device)
@@ -202,7 +203,8 @@ def retrospective(slope: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
 def whitened(slope: Tensor, tables: PeakTables) -> Tensor:
     """Return slopes σ̃ (c, p) in whitened coordinates: b = Λ^-½ Vᵀ σ̃ (c, p), for posterior covariances V Λ Vᵀ.
 
-    There are c pairs of a candidate and a state, and p actions in each state.
+    V has the eigenvectors as columns, and Λ the eigenvalues on its diagonal.  There are c pairs of a candidate and a
+    state, and p actions in each state.
     """
     return (slope[:, None] @ tables.whitening)[:, 0]
 

@@ -110,7 +110,10 @@ def _gain(b: Tensor, start: Tensor, wins: Tensor) -> Tensor:
 
 
 def mean_excess(c: Tensor) -> Tensor:
-    """Return E[(Z - c)⁺] = φ(c) - c Φ(-c) for c ≥ 0, without cancellation if c is large."""
+    """Return E[(Z - c)⁺] = φ(c) - c Φ(-c), Z ~ N(0, 1), for c ≥ 0, without cancellation if c is large.
+
+    φ and Φ are the density and the distribution function of Z.
+    """
     mills = sqrt(pi / 2) * torch.special.erfcx(c / sqrt(2))  # Φ(-c) / φ(c)
     far = c > 1e4  # the density is zero for such large c
     inner = torch.where(far, 0.0, 1 - c * mills)
@@ -123,7 +126,7 @@ def normal_density(z: Tensor) -> Tensor:
 
 
 def interval_probability(start: Tensor, end: Tensor) -> Tensor:
-    """Return Φ(end) - Φ(start), computed in the tail where both probabilities are small, to avoid cancellation."""
+    """Return P[start < Z < end], Z ~ N(0, 1); if start > 0, it is computed in the left tail, to avoid cancellation."""
     flip = start > 0
     low, high = torch.where(flip, -end, start), torch.where(flip, -start, end)
     return torch.special.ndtr(high) - torch.special.ndtr(low)

@@ -21,7 +21,8 @@ from conbo.models.posterior import Predicts
 def log_improvement(u: Tensor) -> tuple[Tensor, Tensor]:
     """Return the log expected improvement log h(u), h(u) = φ(u) + u Φ(u), and its derivative Φ(u) / h(u).
 
-    Here, u is the posterior mean minus the incumbent, in standard deviations.  The result is accurate for u > -1e5.
+    Here, u is the posterior mean minus the incumbent, in standard deviations, and φ and Φ are the standard normal
+    density and distribution function.  The result is accurate for u > -1e5.
     """
     density = -0.5 * u.square() - 0.5 * log(2 * pi)  # log φ
     mills = sqrt(pi / 2) * torch.special.erfcx(-u.clamp_max(5.0) / sqrt(2))  # Φ(u) / φ(u)

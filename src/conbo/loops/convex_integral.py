@@ -120,6 +120,6 @@ def _beyond(z: float) -> float:
 def _probability(start: float, end: float, beyond_start: float, beyond_end: float) -> float:
     """Return Φ(end) - Φ(start) from the tail probabilities Φ(-|start|) and Φ(-|end|).
 
-    Both ends must be on the same side of zero.
+    Φ is the standard normal distribution function. Both ends must be on the same side of zero.
     """
     return beyond_start - beyond_end if start >= 0.0 else beyond_end - beyond_start

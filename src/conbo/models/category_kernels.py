@@ -191,8 +191,8 @@ class CategoryKernel(Kernel):
     def offset(self, a: Tensor, b: Tensor) -> Tensor | None:
         """Return B = δ σ₃² k_C (..., p, q), the term of the kernel A κ + B that does not depend on the actions.
 
-        δ is 1 for states with equal categories, else 0, σ₃² is the variance of this term, and k_C the correlation of
-        numeric columns. `a` and `b` are p and q states as scaled inputs.
+        κ is the correlation of actions, δ is 1 for states with equal categories, else 0, σ₃² is the variance of this
+        term, and k_C the correlation of numeric columns. `a` and `b` are p and q states as scaled inputs.
         """
         table = same_choices(self.choices(a), self.choices(b)).mul_(self.constant)
         return table * self._numbers(a, b)[0] if self.states.columns.numeric else table

@@ -116,7 +116,7 @@ class ExtendedFamily:
 class ProductFamily:
     """The family of kernels σ² k_S(s, s') k_X(x, x'), with a lengthscale for every column of states and actions.
 
-    For two points (s, x) and (s', x'), k_S is the correlation of states, and k_X that of actions.
+    For two points (s, x) and (s', x'), k_S is the correlation of states, and k_X that of actions. σ² is the variance.
     """
 
     states: Columns
@@ -131,7 +131,7 @@ class ProductFamily:
 
     @property
     def n_variances(self) -> int:
-        """Number of variances: one, the kernel's σ²."""
+        """Number of variances: one, the factor σ² of the kernel."""
         return 1
 
     @property
@@ -169,8 +169,8 @@ class ProductFamily:
     def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
         """Return covariances K = σ² φ_S φ_X of points (n, d) for r sets of p parameters (r, p), and their pullback.
 
-        K is (r, n, n), and φ_S and φ_X are the correlations of states and of actions. The pullback converts a gradient
-        ∂/∂K to the gradient ∂/∂parameters (a vector-Jacobian product).
+        K is (r, n, n), σ² is the variance, and φ_S and φ_X are the correlations of states and of actions. The pullback
+        converts a gradient ∂/∂K to the gradient ∂/∂parameters (a vector-Jacobian product).
         """
         d_s, d = len(self.states.categories), self.n_lengthscales
         s = Features(self.states, self.profile, points[:, :d_s], parameters[:, :d_s])
@@ -275,7 +275,8 @@ class Term:
     def pullback(self, gradient: Tensor) -> tuple[Tensor, Tensor]:
         """Convert a gradient (r, n, n) with respect to the covariances of n points into gradients by parameter.
 
-        These are, for r sets of parameters, with respect to the log-lengthscales of d columns (r, d) and log σ² (r,).
+        These are, for r sets of parameters, with respect to the log-lengthscales of d columns (r, d) and to the
+        logarithm of the variance σ² (r,).
         """
         if self._compiled:
             _, in_features, in_variance = compiled_product_family.pullback(

@@ -103,7 +103,7 @@ class Kernel(ABC):
         """
 
     def offset(self, a: Tensor, b: Tensor) -> Tensor | None:
-        """Compute B, the function of two states in the kernel A κ + B that does not depend on the actions.
+        """Compute B, the function of two states that is added in the kernel A κ + B; κ is the correlation of actions.
 
         Parameters
         ----------

@@ -49,10 +49,10 @@ class MainEffectsKernel(Kernel):
         return self.interaction.actions
 
     def scale(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return A + σ_X² (..., p, q), the factor of the correlation of actions in the kernel.
+        """Return A + σ_X² (..., p, q), the factor of the correlation κ of actions in the kernel.
 
-        A is that of the kernel A κ + B without main effects, and σ_X² the variance of the action's main effect. `a` and
-        `b` are p and q states as scaled inputs.
+        A is the factor of κ in the kernel A κ + B without main effects, and σ_X² is the variance of the action's main
+        effect. `a` and `b` are p and q states as scaled inputs.
         """
         return self.interaction.scale(a, b) + self.action_variance
 
@@ -67,8 +67,8 @@ class MainEffectsKernel(Kernel):
     def offset(self, a: Tensor, b: Tensor) -> Tensor | None:
         """Return B + σ_S² k_S' (..., p, q), the term of the kernel that does not depend on actions.
 
-        B is that of the kernel A κ + B without main effects, and σ_S² k_S' the covariance of the state's main effect.
-        `a` and `b` are p and q states as scaled inputs.
+        B is this term of the kernel A κ + B without main effects, where κ is the correlation of actions, and σ_S² k_S'
+        is the covariance of the state's main effect. `a` and `b` are p and q states as scaled inputs.
         """
         main = self.state_variance * self.state_effect.correlation(self._of_effect(a), self._of_effect(b))
         own = self.interaction.offset(a, b)
@@ -77,9 +77,9 @@ class MainEffectsKernel(Kernel):
     def offset_slope(self, a: Tensor, b: Tensor) -> Tensor | None:
         """Return ψ (..., p, q) of B, the offset of the kernel A κ + B without main effects.
 
-        The gradient of B with respect to the numeric columns of `a` is -ψ (a-b), where `a` and `b` are p and q states
-        as scaled inputs. The state's main effect is left out, because it has other lengthscales; `weighted_gradient`
-        adds its gradient.
+        κ is the correlation of actions. The gradient of B with respect to the numeric columns of `a` is -ψ (a-b), where
+        `a` and `b` are p and q states as scaled inputs. The state's main effect is left out, because it has other
+        lengthscales; `weighted_gradient` adds its gradient.
         """
         return self.interaction.offset_slope(a, b)
 

@@ -21,7 +21,7 @@ class SeededFamily(ExtendedFamily):
     """A family of kernels plus effects of simulator seeds: for every seed a constant, a function of the point, or both.
 
     The function's lengthscales come after the lengthscales of the family without seeds, and the variances of constant
-    and function after its variances. `kernel` returns the kernel without the effects.
+    and function after the variances of that family. `kernel` returns the kernel without the effects.
     """
 
     profile: Profile
