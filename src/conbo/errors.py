@@ -1,6 +1,5 @@
 """The exceptions that conbo raises. Every message names the rule, the parameter and the value."""
 
-import difflib
 from collections.abc import Iterable
 
 MAX_SHOWN = 200  # largest number of characters of a value in a message
@@ -16,6 +15,8 @@ def shortened(text: str, most: int = MAX_SHOWN) -> str:
 
 def closest(name: str, known: Iterable[str]) -> str:
     """Return the end of an error message: it suggests the known name closest to `name`, or lists all known names."""
+    import difflib  # only errors need it
+
     names = list(known)
     if match := difflib.get_close_matches(name, names, n=1):
         return f"did you mean '{match[0]}'?"

@@ -1,4 +1,7 @@
-"""Verbs that need no model do not wait for torch, SciPy or Numba, and those that need no design not for NumPy."""
+"""Verbs that need no model do not wait for torch, SciPy or Numba, and those that need no design not for NumPy.
+
+None of them waits for a last garbage collection.
+"""
 
 import subprocess
 import sys
@@ -7,8 +10,9 @@ from pathlib import Path
 import pytest
 
 WHETHER_TORCH_CAME = """
-import sys
+import atexit, gc, os, sys
 from conbo.cli import main
+atexit.register(lambda: gc.get_freeze_count() or os._exit(9))
 try:
     main(sys.argv[1:])
 except SystemExit as end:

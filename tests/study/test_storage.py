@@ -15,6 +15,7 @@ from conbo.method_table import METHODS
 from conbo.spaces import Categorical, Integer, Real, Space
 from conbo.state_distributions import Density, Normal, Triangular, Weights
 from conbo.study import Study
+from conbo.study.stored import open_stored
 
 SPACE = Space(states={"s": Real(0, 1)}, actions={"x": Real(0, 1), "n": Integer(1, 5)})
 
@@ -89,6 +90,13 @@ def test_several_studies_in_one_database(storage: str) -> None:
         StudyError, match=r"there is no study 'west' in the database '.*study.db': there are 'north', 'south'"
     ):
         open_study(storage, "west")
+
+
+def test_opening_takes_two_transactions(storage: str) -> None:
+    stored(storage, 2)
+    records, settings = open_stored(storage, "default")
+    assert records.n_transactions == 2
+    assert settings["method"] == "uniform"
 
 
 def test_opening_creates_nothing(storage: str, tmp_path: Path) -> None:

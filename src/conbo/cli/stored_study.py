@@ -9,7 +9,7 @@ from conbo.direction import Direction
 from conbo.errors import TrialError
 from conbo.outcome_constraints import OutcomeConstraints, check_constrained, read_constraints
 from conbo.record_fields import Fields, errors_about
-from conbo.study.stored import stored_records, stored_settings
+from conbo.study.stored import open_stored
 from conbo.study.stored_fields import LARGEST_SEED
 from conbo.trials import Outcomes
 
@@ -22,8 +22,8 @@ class StoredStudy:
 
     def __init__(self, storage: str, name: str) -> None:
         self.storage, self.name = storage, name
-        settings, self._origin = stored_settings(storage, name)
-        with errors_about(self._origin):
+        self._records, settings = open_stored(storage, name)
+        with errors_about(self._records.origin):
             stored = Fields.of(settings)
             self.direction = stored.text("direction", get_args(Direction))
             self.method = _method(stored)
@@ -31,12 +31,11 @@ class StoredStudy:
             self.space: Mapping[str, Any] = stored.fields("space").record  # as `Space.to_dict` gives it
             self._constraints = _constraints(stored)
             self._cost: Cost = LEARNED if stored.record.get("cost") == LEARNED else None
-        self._records = stored_records(storage, name)
         self.trials = tuple(sorted(self._records.news().trials, key=lambda trial: trial.number))
 
     def parameter_rows(self) -> list[tuple[str, str]]:
         """A row for every state and action, for printing: its role, and its name, type and range in words."""
-        with errors_about(self._origin):
+        with errors_about(self._records.origin):
             return parameter_rows(self.space)
 
     @property

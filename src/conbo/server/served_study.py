@@ -6,7 +6,7 @@ from typing import Any
 
 from conbo.errors import StudyError, TrialError
 from conbo.study.opening import open_study
-from conbo.study.stored import stored_records, stored_settings
+from conbo.study.stored import open_stored
 from conbo.study.study import Study
 from conbo.trials import Status, Trial
 
@@ -31,8 +31,7 @@ class ServedStudy:
 
     def __init__(self, storage: str, name: str) -> None:
         self.storage, self.name = storage, name
-        self._settings, _ = stored_settings(storage, name)
-        self._records = stored_records(storage, name)
+        self._records, self._settings = open_stored(storage, name)
         self._trials: list[Trial] = []
         self._lock = threading.Lock()
         self.version = 0  # increases whenever changes of trials or settings were read

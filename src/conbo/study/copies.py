@@ -14,14 +14,14 @@ from conbo.errors import StorageError
 from conbo.study.database import Database, Storage
 from conbo.study.schema import STUDIES, TRIALS, VALIDATIONS
 from conbo.study.sqlite_file import copy_sqlite
-from conbo.study.stored import stored_records
+from conbo.study.stored import open_stored
 
 
 def copy_study(storage: Storage, name: str, target: Path, overwrite: bool = False) -> None:
     """Copy a study to a new SQLite file; if it is stored in an SQLite file, all studies of that file are copied."""
     if target.exists() and not overwrite:
         raise StorageError(f"a copy must not replace a file, but '{target}' exists already.")
-    study = stored_records(storage, name).study  # raises if there is no such study
+    records, _ = open_stored(storage, name)  # raises if there is no such study
     database = Database(storage)
     part = target.with_name(f"{target.name}.part")
     part.unlink(missing_ok=True)
@@ -29,7 +29,7 @@ def copy_study(storage: Storage, name: str, target: Path, overwrite: bool = Fals
         if database.path is not None:
             copy_sqlite(database.path, part)
         else:
-            _copy_rows(database, study, part)
+            _copy_rows(database, records.study, part)
         os.replace(part, target)
     except (OSError, sqlite3.Error) as error:
         raise StorageError(f"the copy '{target}' cannot be written: {error}") from error

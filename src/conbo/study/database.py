@@ -81,9 +81,14 @@ class Database:
     def create(self) -> None:
         """Create the tables, or migrate them to the current version."""
         if self.version() < newest_version():
-            if self._sqlite and not self.in_memory:
-                self._patiently(self._write_ahead)
-            self.write(self._migrate)
+            self._create()
+
+    def has_tables(self) -> bool:
+        """Whether the database has the tables of studies, which are then migrated to the current version."""
+        version = self.version()
+        if 0 < version < newest_version():
+            self._create()
+        return version > 0
 
     def version(self) -> int:
         """The version of the database's tables; 0 if it has none."""
@@ -136,6 +141,11 @@ class Database:
         """Prevent other processes from creating tables or studies until the end of this transaction."""
         if not self._sqlite:  # SQLite never has two writers
             connection.execute(select(func.pg_advisory_xact_lock(CREATION_LOCK)))
+
+    def _create(self) -> None:
+        if self._sqlite and not self.in_memory:
+            self._patiently(self._write_ahead)
+        self.write(self._migrate)
 
     def _migrate(self, connection: Connection) -> None:
         self.exclude_others(connection)

@@ -3,7 +3,7 @@
 from conbo.record_fields import errors_about
 from conbo.study.database import Storage
 from conbo.study.description import from_record
-from conbo.study.stored import stored_settings
+from conbo.study.stored import open_stored
 from conbo.study.study import Study
 
 
@@ -38,7 +38,7 @@ def open_study(storage: Storage, name: str = "default", *, device: str = "cpu") 
     >>> conbo.open_study("warehouse.db").space == space
     True
     """
-    settings, origin = stored_settings(storage, name)
-    with errors_about(origin):
+    records, settings = open_stored(storage, name)
+    with errors_about(records.origin):
         s = from_record(settings)
     return Study(s.space, **s.of_optimizer(), name=name, storage=storage, device=device)

@@ -44,34 +44,26 @@ def study_names(storage: Storage) -> list[str]:
     return _names(_existing(storage))
 
 
-def stored_settings(storage: Storage, name: str) -> tuple[dict[str, Any], str]:
-    """The stored settings of a study, and a description of the study for error messages.
+def open_stored(storage: Storage, name: str) -> tuple[Records, dict[str, Any]]:
+    """Open a stored study without its model; return its `Records` and its stored settings.
 
     Raises StudyError, which lists the names of all studies, if there is no such study.
     """
     database = _existing(storage)
-    row = _open(database, name)
-    origin = _origin(database, row)
-    with errors_about(origin):
-        return settings_of(row.settings), origin
+    row = database.read(lambda connection: _find(connection, name)) if database.has_tables() else None
+    if row is None:
+        raise _missing(database, name)
+    records = _records(database, row)
+    with errors_about(records.origin):
+        return records, settings_of(row.settings)
 
 
-def stored_records(storage: Storage, name: str) -> Records:
-    """Open the stored trials and settings of a study, without its model; raise StudyError if there is no such study."""
-    database = _existing(storage)
-    row = _open(database, name)
-    return _records(database, row)
-
-
-def _open(database: Database, name: str) -> Any:
+def _missing(database: Database, name: str) -> StudyError:
     names = _names(database)
-    if name not in names:
-        present = f"there are {', '.join(map(repr, names))}" if names else "there is none"
-        raise StudyError(f"there is no study {name!r} in the database {database.name}: {present}.")
-    row = database.read(lambda connection: _find(connection, name))
-    if row is None:  # the study was deleted meanwhile, or the database's index of names is damaged
-        raise StudyError(f"the study {name!r} is no longer in the database {database.name}.")
-    return row
+    if name in names:  # the study was created just now, or the database's index of names is damaged
+        return StudyError(f"the study {name!r} could not be found in the database {database.name}.")
+    present = f"there are {', '.join(map(repr, names))}" if names else "there is none"
+    return StudyError(f"there is no study {name!r} in the database {database.name}: {present}.")
 
 
 def create_or_resume(
@@ -137,9 +129,8 @@ def _existing(storage: Storage) -> Database:
 
 
 def _names(database: Database) -> list[str]:
-    if database.version() == 0:
+    if not database.has_tables():
         return []
-    database.create()  # brings older tables up to date
     names = database.read(lambda connection: connection.scalars(select(STUDIES.c.name).order_by(STUDIES.c.id)).all())
     for name in names:
         if not isinstance(name, str):
