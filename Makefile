@@ -5,8 +5,9 @@ INSTALLED := .venv/.installed
 DEVELOPER := .venv/.installed-dev
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 # The tests run many small tensor operations in two workers, so more threads would only wait for each other. They start
-# many processes, so bytecode is written; otherwise each process would compile the sources again.
-PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
+# many processes, so bytecode is written; otherwise each process would compile the sources again. Each worker begins with
+# one half of the tests, in order, so that the tests of a file share what is made once; who is done first takes over some.
+PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist worksteal
 EXAMPLES := $(addprefix tests/end_to_end/test_,readme.py notebooks.py examples.py)
 
 .PHONY: help demo test check docs coverage soak release-check clean
@@ -28,7 +29,7 @@ demo: $(INSTALLED)  ## Learn a policy for the Branin function and draw it
 	$(BIN)/python -m conbo.demo
 
 test: $(DEVELOPER)  ## All tests but the soak tests and the examples and notebooks (make docs)
-	$(PYTEST) -n 2 --dist loadgroup -m "not soak" $(addprefix --ignore=,$(EXAMPLES))
+	$(PYTEST) -m "not soak" $(addprefix --ignore=,$(EXAMPLES))
 
 check: $(DEVELOPER) docs  ## Format, lint, types, import layers, examples
 	$(BIN)/ruff format --check .
@@ -39,13 +40,13 @@ check: $(DEVELOPER) docs  ## Format, lint, types, import layers, examples
 
 docs: $(DEVELOPER)  ## Build the pages in docs/_build and run every example in them
 	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build
-	$(PYTEST) -n 2 $(EXAMPLES)
+	$(PYTEST) $(EXAMPLES)
 
 coverage: $(DEVELOPER)  ## Tests with line coverage
-	$(PYTEST) -n 2 -m "not soak" --cov=conbo --cov-report=term-missing:skip-covered
+	$(PYTEST) -m "not soak" --cov=conbo --cov-report=term-missing:skip-covered
 
 soak: $(DEVELOPER)  ## Long runs
-	$(PYTEST) -n 2 -m soak
+	$(PYTEST) -m soak
 
 release-check:  ## Build the wheel in dist, check it, and try it in an empty environment
 	$(PYTHON) scripts/check_release.py

@@ -19,8 +19,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell in the backg
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the tests that one worker must run one after the other, so that it does not end last."""
-    items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
+    """Begin with the tests that need a browser, so that one worker starts one browser and makes each page once."""
+    items.sort(key=lambda item: item.get_closest_marker("browser") is None)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -22,7 +22,7 @@ from conbo.spaces import Categorical, Integer, Real, Space
 from conbo.study import Study
 from learned_studies import STUDIES, Named, learned, one_state, view
 
-pytestmark = pytest.mark.xdist_group("browser")  # one worker makes each page once
+pytestmark = pytest.mark.browser
 
 PHONE = {"width": 390, "height": 844}
 DESKTOP = {"width": 1280, "height": 900}

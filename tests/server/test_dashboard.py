@@ -13,7 +13,7 @@ from conbo.server.tokens import TokenFile
 from conbo.study import Study
 from running_server import SPACE, Running, Start, reward
 
-pytestmark = pytest.mark.xdist_group("browser")
+pytestmark = pytest.mark.browser
 
 expect.set_options(timeout=60_000)  # milliseconds
 
