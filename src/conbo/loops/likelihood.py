@@ -1,106 +1,79 @@
 """Cholesky factors and inverses of the covariances of up to a few hundred rewards, and log-likelihoods from them.
 
-All functions work on r covariance matrices, one for each set of hyperparameters. Several rows and columns are computed
-at a time, which reads less memory. If a matrix is not positive definite, no error is raised, but the diagonal of its
-factor has NaN, infinity or zero.
+All functions work on r covariance matrices, one for each set of hyperparameters. If a matrix is not positive definite,
+no error is raised, but the diagonal of its factor has NaN, infinity or zero.
 """
 
 from math import log, sqrt
 
-from conbo.loops.compiling import MAY_FAIL, Array, fast, inlined
+from conbo.loops.compiling import MAY_FAIL, Array, fast
 
 
 @fast("void(f8[:,:,::1], f8[:,::1], f8[:,:,::1], f8[:,:,::1], f8[:,::1])", fastmath=MAY_FAIL)
 def factorize_and_invert(
     matrices: Array,  # (r, n, n), symmetric
     noise: Array,  # (r, n), added to the diagonals
-    factors: Array,  # (r, n, n), out
+    factors: Array,  # (r, n, n), zero; out
     inverses: Array,  # (r, n, n), out
-    roots: Array,  # scratch (n, n), for the inverse of a factor
+    pivots: Array,  # scratch (4, n)
 ) -> None:
-    """Compute lower Cholesky factors and inverses of covariance matrices, after adding `noise` to their diagonals.
+    """Compute upper Cholesky factors and inverses of covariance matrices, after adding `noise` to their diagonals.
 
-    For r covariance matrices (r, n, n) of n rewards, they are written to `factors` and `inverses`. These two arrays and
-    `roots`, which is scratch, must be zero before.
+    For r covariance matrices (r, n, n) of n rewards, they are written to `factors`, which must be zero before, and to
+    `inverses`.
     """
+    # One sweep for each row p of a matrix K turns -K into the inverse of K (Goodnight 1979). Let w be row p of K after
+    # the sweeps before it, over the square root of entry p; from entry p on, it is row p of the Cholesky factor. The
+    # sweep sets row and column p of -K to zero and entry p of w to -1/w[p], and adds w wᵀ. Only the lower triangle is
+    # computed. Four sweeps are added at once, which reads less memory, so each of the four rows w is first corrected
+    # for those before it.
     n = matrices.shape[1]
+    w0, w1, w2, w3 = pivots[0], pivots[1], pivots[2], pivots[3]
     for r in range(len(matrices)):
         factor, inverse = factors[r], inverses[r]
-        matrix = matrices[r]
-        for i in range(0, n, 2):  # two rows of the factor at a time; an odd last one is computed twice
-            h = i + 1 if i + 1 < n else i
-            fours = i // 4 * 4
-            for j in range(0, fours, 4):  # four columns at a time
-                i0, i1, i2, i3, h0, h1, h2, h3 = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
-                for k in range(j):
-                    a, b = factor[i, k], factor[h, k]
-                    i0 += a * factor[j, k]
-                    i1 += a * factor[j + 1, k]
-                    i2 += a * factor[j + 2, k]
-                    i3 += a * factor[j + 3, k]
-                    h0 += b * factor[j, k]
-                    h1 += b * factor[j + 1, k]
-                    h2 += b * factor[j + 2, k]
-                    h3 += b * factor[j + 3, k]
-                _fill_four(matrix[i], factor, j, factor[i], i0, i1, i2, i3)
-                _fill_four(matrix[h], factor, j, factor[h], h0, h1, h2, h3)
-            for row in range(i, h + 1):
-                for j in range(fours, row):
-                    total = 0.0
-                    for k in range(j):
-                        total += factor[row, k] * factor[j, k]
-                    factor[row, j] = (matrix[row, j] - total) / factor[j, j]
-                total = 0.0
-                for k in range(row):
-                    total += factor[row, k] * factor[row, k]
-                factor[row, row] = sqrt(matrix[row, row] + noise[r, row] - total)
-        for i in range(n):  # row i of the inverse of the factor, from the rows above it
-            for j in range(i):
-                roots[i, j] = 0.0
-            fours = i // 4 * 4
-            for k in range(0, fours, 4):
-                a, b, c, d = factor[i, k], factor[i, k + 1], factor[i, k + 2], factor[i, k + 3]
-                for j in range(k + 4):
-                    roots[i, j] -= a * roots[k, j] + b * roots[k + 1, j] + c * roots[k + 2, j] + d * roots[k + 3, j]
-            for k in range(fours, i):
-                for j in range(k + 1):
-                    roots[i, j] -= factor[i, k] * roots[k, j]
-            share = 1.0 / factor[i, i]
-            for j in range(i):
-                roots[i, j] *= share
-            roots[i, i] = share
-        fours = n // 4 * 4
-        for k in range(0, fours, 4):
-            for i in range(k + 4):
-                a, b, c, d = roots[k, i], roots[k + 1, i], roots[k + 2, i], roots[k + 3, i]
+        for i in range(n):
+            for j in range(i + 1):
+                inverse[i, j] = -matrices[r, i, j]
+            inverse[i, i] -= noise[r, i]
+        for start in range(0, n, 4):
+            for k in range(4):
+                p, w = start + k, pivots[k]
+                if p >= n:  # there are fewer than four rows left
+                    for j in range(n):
+                        w[j] = 0.0
+                    continue
+                for j in range(p):
+                    w[j] = -inverse[p, j]
+                    inverse[p, j] = 0.0
+                for i in range(p, n):
+                    w[i] = -inverse[i, p]
+                    inverse[i, p] = 0.0
+                for before in range(k):
+                    other = pivots[before]
+                    share = other[p]
+                    for j in range(n):
+                        w[j] -= share * other[j]
+                    other[p] = 0.0
+                share = 1.0 / sqrt(w[p])
+                for j in range(n):
+                    w[j] *= share
+                rest, row = w[p:], factor[p, p:]
+                for j in range(n - p):
+                    row[j] = rest[j]
+                w[p] = -share
+            for i in range(n):
+                a, b, c, d = w0[i], w1[i], w2[i], w3[i]
+                row = inverse[i]
                 for j in range(i + 1):
-                    inverse[i, j] += a * roots[k, j] + b * roots[k + 1, j] + c * roots[k + 2, j] + d * roots[k + 3, j]
-        for k in range(fours, n):
-            for i in range(k + 1):
-                for j in range(i + 1):
-                    inverse[i, j] += roots[k, i] * roots[k, j]
+                    row[j] += a * w0[j] + b * w1[j] + c * w2[j] + d * w3[j]
         for i in range(n):
             for j in range(i):
                 inverse[j, i] = inverse[i, j]
 
 
-@inlined
-def _fill_four(matrix: Array, factor: Array, j: int, row: Array, t0: float, t1: float, t2: float, t3: float) -> None:
-    """Write columns j to j + 3 of one row of a Cholesky factor, given their sums over the columns before j.
-
-    `matrix` (n,) is the same row of the covariance matrix.
-    """
-    row[j] = (matrix[j] - t0) / factor[j, j]
-    row[j + 1] = (matrix[j + 1] - t1 - row[j] * factor[j + 1, j]) / factor[j + 1, j + 1]
-    t2 += row[j] * factor[j + 2, j] + row[j + 1] * factor[j + 2, j + 1]
-    row[j + 2] = (matrix[j + 2] - t2) / factor[j + 2, j + 2]
-    t3 += row[j] * factor[j + 3, j] + row[j + 1] * factor[j + 3, j + 1] + row[j + 2] * factor[j + 3, j + 2]
-    row[j + 3] = (matrix[j + 3] - t3) / factor[j + 3, j + 3]
-
-
 @fast("void(f8[:,:,::1], f8[:,:,::1], f8[::1], f8[::1], f8[::1], f8[:,:,::1], f8[:,::1])", fastmath=MAY_FAIL)
 def log_likelihoods(
-    factors: Array,  # (r, n, n)
+    factors: Array,  # (r, n, n), of which only the diagonals are read
     inverses: Array,  # (r, n, n)
     rewards: Array,  # (n,)
     values: Array,  # (r,), out: log-likelihoods without the constant -½ n log 2π

@@ -24,15 +24,15 @@ def handles(matrices: Tensor) -> bool:
 def factorize_and_invert(matrices: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return Cholesky factors and inverses (r, n, n) of r matrices plus noise on the diagonal, and which failed (r,).
 
-    `noise` holds variances (r, n), (r, 1) or (n,).
+    Factors are lower triangular. `noise` holds variances (r, n), (r, 1) or (n,).
     """
     r, n, _ = matrices.shape
-    factors, inverses = np.zeros((r, n, n)), np.zeros((r, n, n))
+    factors, inverses = np.zeros((r, n, n)), np.empty((r, n, n))
     variances = np.array(np.broadcast_to(noise.numpy(), (r, n)), order="C")  # a copy, since views are read-only
     likelihood.factorize_and_invert(
-        np.ascontiguousarray(matrices.numpy()), variances, factors, inverses, np.zeros((n, n))
+        np.ascontiguousarray(matrices.numpy()), variances, factors, inverses, np.empty((4, n))
     )
-    return torch.from_numpy(factors), torch.from_numpy(inverses), torch.from_numpy(failures(factors))
+    return torch.from_numpy(factors.swapaxes(1, 2)), torch.from_numpy(inverses), torch.from_numpy(failures(factors))
 
 
 def failures(factors: Array) -> NDArray[np.bool_]:
@@ -44,11 +44,11 @@ def failures(factors: Array) -> NDArray[np.bool_]:
 def log_likelihoods(factors: Tensor, inverses: Tensor, rewards: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return log-likelihoods (r,) of rewards (n,), the most likely constant means (r,), and gradients (r, n, n).
 
-    There is one for each of r covariance matrices, given by its Cholesky factor and its inverse. The gradients are with
-    respect to the covariances, and the constant -½ n log 2π is left out.
+    There is one for each of r covariance matrices, given by its lower Cholesky factor and its inverse. The gradients
+    are with respect to the covariances, and the constant -½ n log 2π is left out.
     """
     r, n, _ = factors.shape
     values, means, gradients = np.empty(r), np.empty(r), np.empty((r, n, n))
-    arrays = (np.ascontiguousarray(tensor.numpy()) for tensor in (factors, inverses, rewards))
+    arrays = (np.ascontiguousarray(tensor.numpy()) for tensor in (factors.mT, inverses, rewards))
     likelihood.log_likelihoods(*arrays, values, means, gradients, np.empty((2, n)))
     return torch.from_numpy(values), torch.from_numpy(means), torch.from_numpy(gradients)
