@@ -7,7 +7,7 @@ state after a new observation z. There is one function h for each row; the loop 
 the Euclidean distance between points is the argument of κ.
 """
 
-from math import exp, sqrt
+from math import sqrt
 
 from conbo.loops.bowls import factorize_bowl, missing_curvature, shortened, solve_bowl
 from conbo.loops.compiling import Array, Function, exact_helper, fast, inlined
@@ -17,10 +17,10 @@ from conbo.loops.limits import into_limits, limited_step
 SHORTEST_STEP = 1e-6  # in scaled coordinates: a shorter Newton step changes the value by rounding errors alone
 
 SIGNATURE = (
-    "void(int64, int64, f8[:,::1], f8[:,::1], f8[:,::1], f8[:,::1], f8[:,::1], f8[::1], f8[:,::1], f8[::1], f8[::1],"
+    "void(int64, int64, f8[::1], f8[:,::1], f8[:,::1], f8[:,::1], f8[:,::1], f8[::1], f8[:,::1], f8[::1], f8[::1],"
     " int64[::1], int64, f8, f8[:,::1], f8[:,::1], f8[:,::1], f8[:,::1],"
     " f8[:,:,::1], f8[:,::1], f8[:,::1], f8[:,:,::1],"
-    " f8[:,::1], int64[:,::1], f8[:,::1], boolean[::1], f8[:,::1], f8[::1], boolean[::1])"
+    " f8[:,::1], f8[:,::1], boolean[::1], f8[:,::1], f8[::1], boolean[::1])"
 )
 
 
@@ -30,8 +30,8 @@ def _ascent(name: str, limited: bool) -> Function:
     def ascend_rows(
         first: int,
         last: int,
-        profile: Array,  # (1, 4), coefficients of κ: see `loops.profiles`
-        points: Array,  # (features, n)
+        profile: Array,  # (4,), coefficients of κ: see `loops.profiles`
+        points: Array,  # (features, n + 1), the observed points; the last column is scratch, for the new points
         mean_weights: Array,  # (rows, n)
         slope_weights: Array,  # (rows, n)
         new_points: Array,  # (rows, features)
@@ -50,8 +50,7 @@ def _ascent(name: str, limited: bool) -> Function:
         mean: Array,  # (rows, q), out, like the next two arrays
         slope: Array,  # (rows, q)
         correlation: Array,  # (rows, q, n), between maximizers and points; (rows, q, 0) if it is not wanted
-        scratch: Array,  # (7 + features, n)
-        bits: Array,  # the same memory as integers
+        scratch: Array,  # (5 + features, n + 1)
         small: Array,  # (4 + 3 features, features)
         stuck: Array,  # (features,)
         limit_scratch: Array,  # (J + free + 2, free)
@@ -63,35 +62,33 @@ def _ascent(name: str, limited: bool) -> Function:
         Each row is one function, with q values z. The maximizers replace the starting points in `x`; their means and
         slopes are written to `mean` and `slope`.
         """
-        features, n = points.shape
-        f = len(free)
+        features, f, n = len(points), len(free), mean_weights.shape[1]
         kappa, new_kappa, weights, pull, curve = scratch[0], scratch[1], scratch[2], scratch[3], scratch[4]
-        whole, whole_bits, linear, away = scratch[5], bits[5], scratch[6], scratch[7:]
+        away = scratch[5:]
         there, gradient, new_gradient, step = small[0], small[1], small[2], small[3]
         hessian, new_hessian, factor = small[4 : 4 + f], small[4 + f : 4 + 2 * f], small[4 + 2 * f :]
         for row in range(first, last):
+            for d in range(features):
+                points[d, n] = new_points[row, d]
             for j in range(z.shape[1]):
                 here = x[row, j]
-                own_weight = z[row, j] * new_weights[row]
+                weights[n] = z[row, j] * new_weights[row]
                 for m in range(n):
                     weights[m] = mean_weights[row, m] + z[row, j] * slope_weights[row, m]
                 for d in range(features):
                     there[d] = here[d]
-                value, own, length, radius, inside = 0.0, 0.0, 0.0, first_radius, True
+                value, length, radius, inside = 0.0, 0.0, first_radius, True
                 for k in range(steps + 1):  # evaluate the new point, move to it if it is better, take the next step
                     if limited:
                         inside = into_limits(
                             there, lower, upper, free, coefficients, room[row], edges, shapes, limit_scratch
                         )
-                    new_own = _evaluate(
-                        profile[0], there, points, new_points[row], weights, own_weight, free, k < steps,
-                        new_kappa, pull, curve, away, whole, whole_bits, linear, new_gradient, new_hessian,
+                    new_value = _evaluate(
+                        profile, there, points, weights, free, k < steps,
+                        new_kappa, pull, curve, away, new_gradient, new_hessian,
                     )  # fmt: skip
-                    new_value = own_weight * new_own
-                    for m in range(n):
-                        new_value += weights[m] * new_kappa[m]
                     if k == 0 or (inside and new_value > value):
-                        value, own = new_value, new_own
+                        value = new_value
                         kappa, new_kappa = new_kappa, kappa
                         gradient, new_gradient = new_gradient, gradient
                         hessian, new_hessian = new_hessian, hessian
@@ -118,7 +115,7 @@ def _ascent(name: str, limited: bool) -> Function:
                             moved = here[d] + step[i]
                             moved = lower[d] if moved < lower[d] else moved
                             there[d] = upper[d] if moved > upper[d] else moved
-                total, total_slope = 0.0, new_weights[row] * own
+                total, total_slope = 0.0, new_weights[row] * kappa[n]
                 for m in range(n):
                     total += mean_weights[row, m] * kappa[m]
                     total_slope += slope_weights[row, m] * kappa[m]
@@ -135,86 +132,63 @@ def _evaluate(
     profile: Array,
     x: Array,
     points: Array,
-    new_point: Array,
     weights: Array,
-    own_weight: float,
     free: Array,
     derivatives: bool,
     correlation: Array,
     pull: Array,
     curve: Array,
     away: Array,
-    whole: Array,
-    whole_bits: Array,
-    linear: Array,
     gradient: Array,
     hessian: Array,
 ) -> float:
-    """Compute the correlations between x and all points, and the derivatives of their weighted sum at x.
+    """Return the weighted sum of the correlations between x and all points, and write these to `correlation`.
 
-    Return the correlation between x and `new_point`, and write those between x and the n `points` to `correlation`. The
-    sum has the weights `weights`, and `own_weight` for the new point. With `derivatives`, its first and second
-    derivatives with respect to the coordinates with indices `free` are written to `gradient` and `hessian`. The arrays
-    from `pull` to `linear` are scratch.
+    With `derivatives`, the first and second derivatives of the sum with respect to the coordinates with indices `free`
+    are written to `gradient` and `hessian`. The arrays `pull`, `curve` and `away` are scratch.
     """
-    features, n = points.shape
-    f = len(free)
+    features, columns = points.shape
     a, b, c, g = profile[0], profile[1], profile[2], profile[3]
-    for m in range(n):
+    for m in range(columns):
         correlation[m] = 0.0
     for d in range(features):
-        for m in range(n):
+        for m in range(columns):
             away[d, m] = x[d] - points[d, m]
             correlation[m] += away[d, m] * away[d, m]
-    own_square = 0.0
-    for d in range(features):
-        own_away = x[d] - new_point[d]
-        own_square += own_away * own_away
-    for m in range(n):
-        linear[m] = a * sqrt(correlation[m])
-        pull[m] = linear[m] + b * correlation[m]
-    exp_of_minus(pull, curve, whole, whole_bits)
-    own_linear = a * sqrt(own_square)
-    decay = exp(-own_linear - b * own_square)
-    own, own_pull, own_curve = (1.0 + own_linear + c * own_square) * decay, g * (1.0 + own_linear) * decay, g * decay
-    total_pull = own_weight * own_pull
-    for m in range(n):
-        decay = curve[m]
-        correlation[m] = (1.0 + linear[m] + c * correlation[m]) * decay
-        curve[m] = weights[m] * g * decay
-        pull[m] = (1.0 + linear[m]) * curve[m]
+    value, total_pull = 0.0, 0.0
+    for m in range(columns):
+        linear = a * sqrt(correlation[m])
+        decay = exp_of_minus(linear + b * correlation[m])
+        correlation[m] = (1.0 + linear + c * correlation[m]) * decay
+        value += weights[m] * correlation[m]
+        curve[m] = g * weights[m] * decay
+        pull[m] = (1.0 + linear) * curve[m]
         total_pull += pull[m]
-    if not derivatives:
-        return own
-    # two rows and columns of the Hessian at a time, which reads less memory; an odd last one is computed twice
-    for i in range(0, f, 2):
-        j = i + 1 if i + 1 < f else i
-        p, q = free[i], free[j]
-        total, other = 0.0, 0.0
-        for m in range(n):
-            total += pull[m] * away[p, m]
-            other += pull[m] * away[q, m]
-            whole[m] = curve[m] * away[p, m]
-            linear[m] = curve[m] * away[q, m]
-        gradient[i], gradient[j] = -total, -other
-        for k in range(0, i + 1, 2):
-            h = k + 1 if k + 1 < f else k
-            p, q = free[k], free[h]
-            ik, ih, jk, jh = 0.0, 0.0, 0.0, 0.0
-            for m in range(n):
-                ik += whole[m] * away[p, m]
-                ih += whole[m] * away[q, m]
-                jk += linear[m] * away[p, m]
-                jh += linear[m] * away[q, m]
-            hessian[i, k], hessian[i, h], hessian[j, k], hessian[j, h] = ik, ih, jk, jh
-    for i in range(f):
-        own_p = x[free[i]] - new_point[free[i]]
-        gradient[i] -= own_weight * own_pull * own_p
-        for k in range(i + 1):
-            hessian[i, k] += own_weight * own_curve * own_p * (x[free[k]] - new_point[free[k]])
-            hessian[k, i] = hessian[i, k]
-        hessian[i, i] -= total_pull
-    return own
+    if derivatives:
+        f = len(free)
+        for i in range(0, f, 2):  # two rows and columns at a time, which reads less memory; an odd last one is repeated
+            j = i + 1 if i + 1 < f else i
+            at_i, at_j = away[free[i]], away[free[j]]
+            for k in range(0, i + 1, 2):
+                h = k + 1 if k + 1 < f else k
+                at_k, at_h = away[free[k]], away[free[h]]
+                ik, ih, jk, jh = 0.0, 0.0, 0.0, 0.0
+                for m in range(columns):
+                    by_i, by_j = curve[m] * at_i[m], curve[m] * at_j[m]
+                    ik += by_i * at_k[m]
+                    ih += by_i * at_h[m]
+                    jk += by_j * at_k[m]
+                    jh += by_j * at_h[m]
+                hessian[i, k], hessian[i, h], hessian[j, k], hessian[j, h] = ik, ih, jk, jh
+        for i in range(f):
+            along, total = away[free[i]], 0.0
+            for m in range(columns):
+                total -= pull[m] * along[m]
+            gradient[i] = total
+            hessian[i, i] -= total_pull
+            for k in range(i):
+                hessian[k, i] = hessian[i, k]
+    return value
 
 
 @exact_helper

@@ -10,34 +10,28 @@ from conbo.loops.compiling import Array, fast
 from conbo.loops.exponential import exp_of_minus
 
 
-@fast("void(f8[:,::1], f8[:,:,::1], f8[:,:,::1], f8[:,:,::1], f8[:,::1], int64[:,::1])")
+@fast("void(f8[::1], f8[:,:,::1], f8[:,:,::1], f8[:,:,::1])")
 def correlation(
-    profile: Array,  # (1, 4), coefficients of φ
+    profile: Array,  # (4,), coefficients of φ
     here: Array,  # (batches, p, features), first points
     there: Array,  # (batches, features, q), second points
     result: Array,  # (batches, p, q)
-    scratch: Array,  # (3, q)
-    bits: Array,  # the same memory as integers
 ) -> None:
     """Fill `result` (batches, p, q) with correlations between p points `here` and q points `there` of each batch."""
-    features, q = there.shape[1], there.shape[2]
-    a, b, c = profile[0, 0], profile[0, 1], profile[0, 2]
-    square, decay, whole, whole_bits = scratch[0], scratch[1], scratch[2], bits[2]
-    for batch in range(len(result)):
-        for p in range(result.shape[1]):
+    batches, points, q = result.shape
+    a, b, c = profile[0], profile[1], profile[2]
+    for batch in range(batches):
+        for p in range(points):
+            point, row = here[batch, p], result[batch, p]
             for j in range(q):
-                square[j] = 0.0
-            for d in range(features):
+                row[j] = 0.0
+            for d in range(len(point)):
                 for j in range(q):
-                    away = here[batch, p, d] - there[batch, d, j]
-                    square[j] += away * away
+                    away = point[d] - there[batch, d, j]
+                    row[j] += away * away
             for j in range(q):
-                linear = a * sqrt(square[j])
-                result[batch, p, j] = 1.0 + linear + c * square[j]
-                square[j] = linear + b * square[j]
-            exp_of_minus(square, decay, whole, whole_bits)
-            for j in range(q):
-                result[batch, p, j] *= decay[j]
+                linear = a * sqrt(row[j])
+                row[j] = (1.0 + linear + c * row[j]) * exp_of_minus(linear + b * row[j])
 
 
 @fast("void(f8[:,:,::1], f8[:,:,:,::1], f8[:,:,::1], f8[:,::1], f8[::1])")

@@ -27,7 +27,7 @@ def factorize_and_invert(
     # sweep sets row and column p of -K to zero and entry p of w to -1/w[p], and adds w wᵀ. Only the lower triangle is
     # computed. Four sweeps are added at once, which reads less memory, so each of the four rows w is first corrected
     # for those before it.
-    n = matrices.shape[1]
+    _, _, n = matrices.shape
     w0, w1, w2, w3 = pivots[0], pivots[1], pivots[2], pivots[3]
     for r in range(len(matrices)):
         factor, inverse = factors[r], inverses[r]

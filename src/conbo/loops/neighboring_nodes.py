@@ -41,7 +41,7 @@ def winners(mean: Array, slope: Array, nodes: Array, winner: Array) -> bool:
     return changed
 
 
-@exact("void(f8[:,::1], f8[:,:,::1], f8[::1], f8[:,::1], f8[::1])")
+@exact("void(f8[::1], f8[:,:,::1], f8[::1], f8[:,::1], f8[::1])")
 def similarity(profile: Array, actions: Array, nodes: Array, result: Array, speed: Array) -> None:
     """Compute how similar the best actions at neighboring nodes (values of the next observation) are, from 0 to 1.
 
@@ -50,7 +50,7 @@ def similarity(profile: Array, actions: Array, nodes: Array, result: Array, spee
     scratch.
     """
     q = len(nodes)
-    a, b, c = profile[0, 0], profile[0, 1], profile[0, 2]
+    a, b, c = profile[0], profile[1], profile[2]
     speed[0] = 0.0  # the outer intervals have a neighbor on one side only
     speed[q] = 0.0
     for row in range(len(actions)):

@@ -21,5 +21,5 @@ PROFILES = {
 
 @cache
 def coefficients(*names: str) -> NDArray[np.float64]:
-    """Return the coefficients (names, 4) of stationary correlations, such as "matern52", for the compiled loops."""
-    return np.array([PROFILES[name] for name in names])
+    """Return the coefficients (4,) of a stationary correlation, such as "matern52", or of several in a row."""
+    return np.array([PROFILES[name] for name in names]).flatten()

@@ -11,13 +11,13 @@ from conbo.loops.exponential import exp_of_minus
 
 
 @fast(
-    "void(f8[:,::1], f8[:,::1], f8[:,::1], f8[:,:,::1], f8[:,::1], f8[::1], f8[:,::1], f8[:,:,::1], f8,"
-    " f8[:,:,::1], f8[:,::1], f8[:,::1], int64[:,::1])"
+    "void(f8[::1], f8[:,::1], f8[:,::1], f8[:,:,::1], f8[:,::1], f8[::1], f8[:,::1], f8[:,:,::1], f8,"
+    " f8[:,:,::1], f8[:,::1], f8[:,::1])"
 )
 def reactions(
-    profile: Array,  # (1, 4), coefficients of κ
+    profile: Array,  # (4,), coefficients of κ
     actions: Array,  # (r, f), of the candidates, as scaled inputs
-    places: Array,  # (f, m · k + m), k basins of each state, then the best action of each state
+    places: Array,  # (f, m + m · k), the best action of each state, then k basins of each state
     whitening: Array,  # (f, f, m), lower triangular
     new_scale: Array,  # (r, m), A between the candidates' states and the m states
     sd: Array,  # (r,), standard deviations of the new rewards
@@ -26,8 +26,7 @@ def reactions(
     unit_gain: float,  # largest gain from a line of slope one
     slopes: Array,  # (r, m, at least k), out: look-ahead slopes at the basins
     gain: Array,  # (r, m), out: gain from curvature
-    scratch: Array,  # (5, m · k + m)
-    bits: Array,  # the same memory as integers
+    scratch: Array,  # (3, m + m · k)
 ) -> None:
     """Compute how one more reward at each of r candidates changes the highest posterior mean of each of m states.
 
@@ -36,43 +35,39 @@ def reactions(
     V(z) is the highest mean after the reward; this gain is capped and written to `gain`.
     """
     f, n_places = places.shape
-    m = new_scale.shape[1]
-    n_basins = n_places - m
-    k = n_basins // m
-    a, b, c, g = profile[0, 0], profile[0, 1], profile[0, 2], profile[0, 3]
-    square, linear, exponent, decay = scratch[0], scratch[1], scratch[2], scratch[3]
-    whole, whole_bits = scratch[4], bits[4]
-    for r in range(len(actions)):
+    candidates, m = gain.shape
+    k = n_places // m - 1
+    a, b, c, g = profile[0], profile[1], profile[2], profile[3]
+    kappa, pull, total = scratch[0], scratch[1], scratch[2]
+    for r in range(candidates):
+        action, scale, own, share = actions[r], new_scale[r], gain[r], 1.0 / sd[r]
         for j in range(n_places):
-            square[j] = 0.0
+            kappa[j] = 0.0
         for d in range(f):
             for j in range(n_places):
-                away = actions[r, d] - places[d, j]
-                square[j] += away * away
+                away = action[d] - places[d, j]
+                kappa[j] += away * away
         for j in range(n_places):
-            linear[j] = a * sqrt(square[j])
-            exponent[j] = linear[j] + b * square[j]
-        exp_of_minus(exponent, decay, whole, whole_bits)
-        share = 1.0 / sd[r]
+            linear = a * sqrt(kappa[j])
+            decay = exp_of_minus(linear + b * kappa[j])
+            kappa[j] = (1.0 + linear + c * kappa[j]) * decay
+            pull[j] = g * (1.0 + linear) * decay
         for i in range(m):
             for j in range(k):
-                place = i * k + j
-                kappa = (1.0 + linear[place] + c * square[place]) * decay[place]
-                slopes[r, i, j] = (new_scale[r, i] * kappa - old[r, place]) * share
-        pull, total = exponent, whole
+                slopes[r, i, j] = (scale[i] * kappa[m + i * k + j] - old[r, i * k + j]) * share
         for j in range(m):
-            pull[j] = g * (1.0 + linear[n_basins + j]) * decay[n_basins + j] * new_scale[r, j]
-            gain[r, j] = 0.0
+            pull[j] *= scale[j]
+            own[j] = 0.0
         for d in range(f):
             for j in range(m):
                 total[j] = 0.0
             for e in range(d + 1):
                 for j in range(m):
-                    along = (actions[r, e] - places[e, n_basins + j]) * pull[j] - old_gradient[r, e, j]
+                    along = (action[e] - places[e, j]) * pull[j] - old_gradient[r, e, j]
                     total[j] += whitening[d, e, j] * along
             for j in range(m):
-                gain[r, j] += total[j] * total[j]
+                own[j] += total[j] * total[j]
         for j in range(m):
-            own = 0.5 * gain[r, j] * share * share
-            most = unit_gain * abs(new_scale[r, j]) * share
-            gain[r, j] = own if own < most else most
+            curved = 0.5 * own[j] * share * share
+            most = unit_gain * abs(scale[j]) * share
+            own[j] = curved if curved < most else most

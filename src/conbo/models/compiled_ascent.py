@@ -53,8 +53,6 @@ def ascend(
     of_limits = _limit_arrays(limits, rows, len(free))
     loop = ascend_rows_within_limits if len(of_limits[0]) else ascend_rows
     inputs = (
-        coefficients(profile),
-        np.ascontiguousarray(points.numpy().T),
         _contiguous(mean_weights),
         _contiguous(slope_weights),
         _contiguous(new_points),
@@ -70,10 +68,11 @@ def ascend(
     outputs = (x, mean, slope, correlation)
 
     def climb(part: tuple[int, int]) -> None:
-        scratch, small = np.empty((7 + features, n)), np.empty((4 + 3 * features, features))
-        stuck = np.empty(features, dtype=np.bool_)
-        scratches = scratch, scratch.view(np.int64), small, stuck, *_limit_scratch(limits, len(free))
-        loop(*part, *inputs, *outputs, *scratches)
+        scratch, small = np.empty((5 + features, n + 1)), np.empty((4 + 3 * features, features))
+        columns, stuck = np.empty((features, n + 1)), np.empty(features, dtype=np.bool_)
+        columns[:, :n] = points.numpy().T
+        scratches = scratch, small, stuck, *_limit_scratch(limits, len(free))
+        loop(*part, coefficients(profile), columns, *inputs, *outputs, *scratches)
 
     work = rows * q * (n + 1) * (steps + 1) * (features + 2)  # derivatives by many features take longer
     threads = max(1, min(available_threads(), rows, work // WORK_PER_THREAD))

@@ -40,14 +40,12 @@ def correlation(profile: str, a: Tensor, b: Tensor) -> Tensor:
     if POINTS_PER_PARTNER * q < p:
         return correlation(profile, b, a).mT
     count = prod(batches)
-    result, scratch = np.empty((count, p, q)), np.empty((3, q))
+    result = np.empty((count, p, q))
     loops.correlation(
         coefficients(profile),
         np.ascontiguousarray(a.numpy()).reshape(count, p, width),
         np.ascontiguousarray(b.numpy().swapaxes(-1, -2)).reshape(count, width, q),
         result,
-        scratch,
-        scratch.view(np.int64),
     )
     return torch.from_numpy(result.reshape(*batches, p, q))
 

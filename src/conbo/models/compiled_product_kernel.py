@@ -51,16 +51,10 @@ def weighted_gradient(
         partners if partners.ndim == 3 else partners[None],
         batches,
         result,
-        *_scratch(m),
+        np.empty((2, m)),
     )
     gradient = torch.from_numpy(result.reshape(*lead, *points.shape))
     return gradient[..., :n_states], gradient[..., n_states:]
-
-
-def _scratch(m: int) -> tuple[Array, Array]:
-    """Allocate scratch memory for a loop over m points; return it twice, as floats and as integers."""
-    memory = np.empty((7, m))
-    return memory, memory.view(np.int64)
 
 
 def _rows(features: Features) -> Array:

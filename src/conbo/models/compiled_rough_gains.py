@@ -25,7 +25,7 @@ class CompiledReactions:
         self, profile: str, basins: Tensor, best: Tensor, old: Tensor, old_gradient: Tensor, whitening: Tensor
     ) -> None:
         self._coefficients, (m, self._k, f) = coefficients(profile), basins.shape
-        self._places = np.ascontiguousarray(torch.cat([basins.flatten(0, 1), best]).numpy().T)
+        self._places = np.ascontiguousarray(torch.cat([best, basins.flatten(0, 1)]).numpy().T)
         self._whitening = np.ascontiguousarray(whitening.permute(1, 2, 0).numpy())
         self._old, self._old_gradient = old.flatten(0, 1), old_gradient.transpose(0, 1).flatten(0, 1)
         self._shape = f, m
@@ -45,7 +45,7 @@ class CompiledReactions:
         old = (weights @ self._old.mT).numpy()
         if new_offset is not None:
             old.reshape(r, m, k)[:] -= new_offset.numpy()[..., None]
-        slopes, gain, scratch = np.empty((r, m, k + 1)), np.empty((r, m)), np.empty((5, m * k + m))
+        slopes, gain, scratch = np.empty((r, m, k + 1)), np.empty((r, m)), np.empty((3, m + m * k))
         rough_gains.reactions(
             self._coefficients,
             np.ascontiguousarray(actions.numpy()),
@@ -59,6 +59,5 @@ class CompiledReactions:
             slopes,
             gain,
             scratch,
-            scratch.view(np.int64),
         )
         return torch.from_numpy(slopes), torch.from_numpy(gain)

@@ -177,13 +177,14 @@ class ProductFamily:
         x = Features(self.actions, self.profile, points[:, d_s:], parameters[:, d_s:d])
         outputscale = parameters[:, d].exp()
         if compiled.handles(self.profile) and points.device.type == "cpu":
-            blocks = s.by_feature, x.by_feature
-            matrix = compiled_product_family.covariance(self.profile.name, *blocks, outputscale)
+            n_states, features = s.by_feature.shape[1], np.concatenate([s.by_feature, x.by_feature], 1)
+            matrix = compiled_product_family.covariance(self.profile.name, n_states, features, outputscale)
 
             def compiled_pullback(gradient: Tensor) -> list[Tensor]:
-                in_states, in_actions, in_variance = compiled_product_family.pullback(
-                    self.profile.name, *blocks, matrix, gradient
+                in_features, in_variance = compiled_product_family.pullback(
+                    self.profile.name, n_states, features, matrix, gradient
                 )
+                in_states, in_actions = in_features[:, :n_states], in_features[:, n_states:]
                 return [s.by_column(in_states), x.by_column(in_actions), in_variance[:, None]]
 
             return matrix, compiled_pullback
@@ -264,9 +265,8 @@ class Term:
         self._features, self._profile = Features(columns, profile, points, log_lengthscales), profile
         self._compiled = compiled.handles(profile) and points.device.type == "cpu"
         if self._compiled:
-            by_feature = self._features.by_feature
-            self._blocks = by_feature[:, :0], by_feature  # a product whose other block is empty
-            self.matrix = compiled_product_family.covariance(profile.name, *self._blocks, variance)
+            # a product whose block of states is empty
+            self.matrix = compiled_product_family.covariance(profile.name, 0, self._features.by_feature, variance)
         else:
             self._block = Block(self._features, profile)
             self.matrix = variance[:, None, None] * self._block.value  # (r, n, n)
@@ -279,8 +279,8 @@ class Term:
         logarithm of the variance σ² (r,).
         """
         if self._compiled:
-            _, in_features, in_variance = compiled_product_family.pullback(
-                self._profile.name, *self._blocks, self.matrix, gradient
+            in_features, in_variance = compiled_product_family.pullback(
+                self._profile.name, 0, self._features.by_feature, self.matrix, gradient
             )
             return self._features.by_column(in_features), in_variance
         return self._block.pullback(gradient * self._slope), (gradient * self.matrix).sum((-2, -1))

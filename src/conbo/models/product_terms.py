@@ -104,46 +104,45 @@ class _PreparedTerm:
     def __init__(self, term: ProductTerm, points: Tensor, n_parameters: int) -> None:
         self._coefficients, self._unit = coefficients(term.profile.name), term.profile.unit
         self._variance, self._n = term.variance, len(points)
-        self._blocks = [_prepared(block, points, n_parameters) for block in (term.states, term.actions)]
+        states, actions = (_prepared(block, points) for block in (term.states, term.actions))
+        self._n_states = len(states[0])
+        self._features, self._owners = (np.concatenate(pair) for pair in zip(states, actions, strict=True))
+        self._owns = np.eye(n_parameters)[self._owners]  # adds up gradients of features with the same lengthscale
 
-    def covariance(self, parameters: Array) -> tuple[Array, Array, Array]:
-        """Return scaled inputs of states and of actions, (r, width, n) each, and covariances (r, n, n).
-
-        They are those of n points, for r sets of p parameters (r, p).
-        """
+    def covariance(self, parameters: Array) -> tuple[Array, Array]:
+        """Return scaled inputs (r, width, n) and covariances (r, n, n) of n points, for r sets of p parameters."""
         n = self._n
-        states, actions = (
-            features * (self._unit * np.exp(-parameters[:, owners]))[..., None] for features, owners, _ in self._blocks
-        )
+        features = self._features * (self._unit * np.exp(-parameters[:, self._owners]))[..., None]
         matrix, variance = np.empty((len(parameters), n, n)), np.exp(parameters[:, self._variance])
-        scratch = np.empty((4, n))
-        product_family.covariance(
-            self._coefficients, states, actions, variance, matrix, scratch, scratch.view(np.int64)
-        )
-        return states, actions, matrix
+        product_family.covariance(self._coefficients, self._n_states, features, variance, matrix, np.empty((2, n)))
+        return features, matrix
 
-    def add_pulled_back(self, states: Array, actions: Array, matrix: Array, gradient: Array, total: Array) -> None:
+    def add_pulled_back(self, features: Array, matrix: Array, gradient: Array, total: Array) -> None:
         """Convert gradients with respect to covariances to gradients with respect to r sets of p parameters.
 
         The results are added to `total` (r, p). `gradient` (r, n, n) is with respect to the covariances of n points,
-        and the first three arguments are the results of `covariance`.
+        and the first two arguments are the results of `covariance`.
         """
-        blocks = np.zeros(states.shape[:2]), np.zeros(actions.shape[:2])
-        in_variance, scratch = np.zeros(len(matrix)), np.empty((2, self._n))
+        in_features, in_variance = np.zeros(features.shape[:2]), np.zeros(len(matrix))
         product_family.pull_back(
-            self._coefficients, states, actions, matrix, gradient, *blocks, in_variance, scratch[0], scratch[1]
+            self._coefficients,
+            self._n_states,
+            features,
+            matrix,
+            gradient,
+            in_features,
+            in_variance,
+            np.empty((2, self._n)),
         )
         total[:, self._variance] += in_variance
-        for in_features, (_, _, owns) in zip(blocks, self._blocks, strict=True):
-            total += in_features @ owns
+        total += in_features @ self._owns
 
 
-def _prepared(block: TermBlock, points: Tensor, n_parameters: int) -> tuple[Array, Array, Array]:
+def _prepared(block: TermBlock, points: Tensor) -> tuple[Array, Array]:
     """Return the features (width, n) of a block's columns at n points, and which parameter is each one's lengthscale.
 
-    The latter is returned as indices (width,) of the p parameters and as a one-hot matrix (width, p), which adds up the
-    gradients of the features that have the same lengthscale.
+    The latter is returned as indices (width,) of the parameters.
     """
     owners = np.array(block.lengthscales, dtype=np.int64)[list(block.columns.owner)]
     features = block.columns.features(points[:, list(block.places)]).numpy()
-    return np.ascontiguousarray(features.T), owners, np.eye(n_parameters)[owners]
+    return np.ascontiguousarray(features.T), owners
