@@ -21,6 +21,7 @@ from conbo.linear_limits import RowLimits
 from conbo.models.botorch_model import ModelFactory, as_model
 from conbo.models.fit import announce
 from conbo.models.fit_memory import FitMemory
+from conbo.models.heteroscedastic_noise import LEAST_NOISE
 from conbo.models.moving import moved
 from conbo.models.posterior import Averages, BestSearch, FitsInSteps, Model, Paths, Posterior
 from conbo.models.snapping import action_limits, contains, snap, snap_actions, spread
@@ -28,7 +29,6 @@ from conbo.observations import Observations
 from conbo.quasi_random import sobol
 from conbo.spaces import Space
 
-LEAST_NOISE = 1e-7  # least noise variance of a standardized reward, the same as for learned noise
 MOST_NOISE = 1e12  # largest noise variance of a standardized reward, so that quotients do not overflow
 
 ModelLike: TypeAlias = Model | ModelFactory

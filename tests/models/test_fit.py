@@ -118,7 +118,7 @@ def test_the_fit_is_a_maximum_within_bounds_and_the_same_every_time(name: str) -
         (lengthscales >= LOG_LENGTHSCALE_BOUNDS[0] - 1e-9) & (lengthscales <= LOG_LENGTHSCALE_BOUNDS[1] + 1e-9)
     ).all()
     assert isinstance(first.noise, float)
-    assert 1e-7 * 0.999 <= first.noise <= 10 * 1.001
+    assert 1e-9 * 0.999 <= first.noise <= 10 * 1.001
 
 
 def test_the_fit_finds_hyperparameters_that_made_the_data() -> None:

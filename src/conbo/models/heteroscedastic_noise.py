@@ -15,7 +15,11 @@ from torch import Tensor
 
 from conbo.models.columns import Columns
 
-LOG_NOISE_BOUNDS = (log(1e-7), log(10.0))  # bounds of log σ², for standardized rewards
+# Least noise variance of a standardized reward. Exact rewards need a little noise, because their covariance would be
+# singular at equal points. With less, rounding errors show in posterior variances; with more, the policy of an exact
+# problem ends less accurate.
+LEAST_NOISE = 1e-9
+LOG_NOISE_BOUNDS = (log(LEAST_NOISE), log(10.0))  # bounds of log σ², for standardized rewards
 
 
 @dataclass(frozen=True)

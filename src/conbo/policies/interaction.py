@@ -9,7 +9,8 @@ from math import sqrt
 
 import torch
 
-from conbo.belief import LEAST_NOISE, Belief
+from conbo.belief import Belief
+from conbo.models.heteroscedastic_noise import LEAST_NOISE
 from conbo.quasi_random import sobol
 
 N_STATES, N_ACTIONS = 32, 32  # size of the grid on which the mean is decomposed into main effects and interaction
