@@ -46,8 +46,7 @@ OF_METHODS = {"profile": "mixed", "structure": "reals"}  # the space in which al
 )
 def test_every_method(name: str, kind: str, own: str) -> None:
     optimizer = Optimizer(SPACES[kind], method=QUICK[name], model=model(own), initial=4)
-    for _ in range(5):
-        (trial,) = optimizer.ask()
+    for trial in optimizer.ask(4):
         optimizer.tell(trial, reward(trial))
     assert_valid(SPACES[kind], optimizer.ask(2))
 

@@ -91,7 +91,7 @@ def test_a_dictated_state_is_kept(name: str, kind: str) -> None:
 
 
 def test_suggestions_are_valid_distinct_and_the_same_with_the_same_seed(name: str, kind: str) -> None:
-    one, same, other = started(name, kind, 5), started(name, kind, 5), started(name, kind, 2, seed=1)
+    one, same, other = started(name, kind), started(name, kind), started(name, kind, 2, seed=1)
     trials = one.ask(3)
     assert_valid(SPACES[kind], trials)
     assert len({str((trial.state, trial.action)) for trial in trials}) == 3

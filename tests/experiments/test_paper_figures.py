@@ -49,11 +49,12 @@ def test_every_figure_has_a_drawing(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", FIGURES)
-def test_quick_versions_are_drawn_from_the_same_functions(name, tmp_path):
+def test_quick_versions_are_drawn_from_the_same_functions(name):
     figure = FIGURES[name]
     tasks, full = figure.tasks(quick=True), figure.tasks()
     assert sum(task.evaluations for task in tasks) < 0.1 * sum(task.evaluations for task in full)
-    save(DRAWINGS[name](figure.select(made_up(figure, quick=True), quick=True)), tmp_path / "figure.png")
+    drawn = DRAWINGS[name](figure.select(made_up(figure, quick=True), quick=True))
+    assert any(axes.has_data() for axes in drawn.axes)
 
 
 @pytest.mark.parametrize("name", AT_LEAST)

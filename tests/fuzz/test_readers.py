@@ -41,7 +41,7 @@ JSON = st.recursive(
     max_leaves=8,
 )
 PLACES = st.integers(0, 1000)
-many = settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+many = settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def attack(reader: Reader, folder: Path, seeds: range) -> Counter[str]:
