@@ -110,12 +110,12 @@ def botorch_model() -> ModelFactory:
 
 @pytest.mark.slow
 def test_a_botorch_model_has_all_plots_but_calibration() -> None:
-    study = one_state(model=botorch_model())
+    look = view_of(one_state(model=botorch_model()))
     for name in PLOTS:
         if name != "calibration":
-            assert draw(name)(study).data
+            assert draw(name)(look).data
     with pytest.raises(SettingError, match="leave-one-out predictions need a built-in model"):
-        plots.calibration(study)
+        plots.calibration(look)
 
 
 def test_a_policy_that_is_not_the_models_best_action() -> None:
