@@ -37,6 +37,26 @@ def test_learned_maps_are_standardized_and_weighed_by_their_slopes() -> None:
     assert learned_maps(torch.ones(4)) is None
 
 
+def test_a_map_keeps_its_ceiling_when_rewards_are_added_and_change_the_units() -> None:
+    few = standard(-uniform(20, 1, seed=1)[:, 0].exp().square())
+    more = standard(torch.cat([few, tensor([float(few.max()) + 0.01, -80.0])]))  # a better reward, and an awful one
+    maps, later = learned_maps(few), learned_maps(more)
+    assert maps is not None
+    assert later is not None
+    output = maps.output(tensor([log(0.3), 0.2]))
+    scale, shift = torch.std_mean(more[:20])
+    moved = output.in_other_units(float(shift), float(scale))
+    torch.testing.assert_close(moved.values(more[:20], None)[0], output.values(few, None)[0], rtol=1e-9, atol=1e-9)
+    again = later.output(later.parameters(moved))
+    assert again.pivot + again.width == pytest.approx(moved.pivot + moved.width)
+    passed = later.parameters(replace(moved, pivot=moved.pivot - 1))  # the best reward is above this ceiling
+    assert float(passed[0]) == pytest.approx(log(0.3), abs=0.1)
+
+
+def standard(rewards: Tensor) -> Tensor:
+    return (rewards - rewards.mean()) / rewards.std()
+
+
 def test_the_gradient_in_the_parameters_of_a_map_is_that_of_autograd() -> None:
     maps = learned_maps(-uniform(9, 1, seed=1)[:, 0].exp())
     assert maps is not None

@@ -279,7 +279,10 @@ def refitted(
     if maps is None:
         found = local_search(target, start[None], curvature=curvature[None])
     else:
-        row = torch.cat([start, maps.parameters(read_tail(record["output"]))])
+        # the map was learned when the first rewards alone were standardized
+        scale, shift = torch.std_mean(rewards[: record["n_rewards"]])
+        output = read_tail(record["output"]).in_other_units(float(shift), float(scale))
+        row = torch.cat([start, maps.parameters(output)])
         found = joint_search(target, maps, row[None], curvature=curvature[None])
     return [replace(mode, log_odds=record["log_odds"]) for mode in found]
 

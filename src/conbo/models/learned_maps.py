@@ -109,10 +109,14 @@ class LearnedMaps:
     def parameters(self, output: LowTail) -> Tensor:
         """Return the parameters of a map, log t (see the class) and the power λ, clamped to the bounds.
 
-        The map may be one that was learned from fewer rewards. Its parameters are then a good start for a new search.
+        The map may have been learned from fewer rewards, if it is in the units of these. Its ceiling stays where it is,
+        unless the best reward has passed it.
         """
-        distance = log(output.width / (1 - LINEAR_SHARE) / self.reach)
-        return torch.tensor([distance, output.power], dtype=torch.float64).clamp(*self.bounds.T)
+        distance = output.width / (1 - LINEAR_SHARE)  # from the best reward to the ceiling when the map was learned
+        ceiling = output.pivot + LINEAR_SHARE * distance
+        if ceiling > self.best:
+            distance = ceiling - self.best
+        return torch.tensor([log(distance / self.reach), output.power], dtype=torch.float64).clamp(*self.bounds.T)
 
 
 def learned_maps(rewards: Tensor) -> LearnedMaps | None:

@@ -95,6 +95,7 @@ class Mode:
         return {
             **structures.record(self.target.family),
             "varying": self.target.varies,
+            "n_rewards": len(self.target.points),
             "parameters": self.parameters.tolist(),
             "curvature": self.peak.curvature.tolist(),
             "constant": self.peak.mean,

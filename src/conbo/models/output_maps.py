@@ -105,6 +105,11 @@ class LowTail(OutputMap):
         variances = None if noise is None else noise * (2 * self.log_slope(rewards)).exp()
         return (self.compressed(rewards) - self.shift) / self.scale, variances
 
+    def in_other_units(self, shift: float, scale: float) -> "LowTail":
+        """Return the same map for rewards in other units: it maps shift + scale · y to the value that y has here."""
+        pivot, width = shift + scale * self.pivot, scale * self.width
+        return LowTail(pivot, width, scale * self.shift, scale * self.scale, self.power)
+
     def compressed(self, rewards: Tensor) -> Tensor:
         """Return the mapped rewards (n,), not yet standardized."""
         below = (self.pivot - rewards) / self.width
