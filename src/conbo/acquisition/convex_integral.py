@@ -35,10 +35,10 @@ SPREAD = 2.3  # standard deviation of the normal distribution whose quantiles ar
 
 
 def quantile_nodes(n: int, spread: float = SPREAD) -> Tensor:
-    """Return n values z (n,) at which a convex function of Z ~ N(0, 1) is computed, to estimate its mean.
+    """Return n values z (n,), the nodes at which a convex function of Z ~ N(0, 1) is computed to estimate its mean.
 
-    They are quantiles, with equally spaced probabilities, of a normal distribution with standard deviation `spread`.
-    n must be odd, so that 0 is among them.
+    They are quantiles, with equally spaced probabilities, of a normal distribution with standard deviation `spread`. n
+    must be odd, so that the middle one is 0.
     """
     ranks = (2 * torch.arange(1, n + 1, dtype=torch.float64) - 1) / (2 * n)
     nodes = spread * torch.special.ndtri(ranks)
@@ -58,8 +58,9 @@ class Gains:
 class ConvexIntegral:
     """Estimates E[V(Z)] - V(0), Z ~ N(0, 1), of convex functions V from values and slopes at q fixed `nodes` (q,).
 
-    In its methods, `gain` (..., q) and `slope` (..., q) are the values and slopes, at the nodes, of D: the function V
-    minus its tangent at zero.
+    A node is a value of z, and zero is the middle one. Methods work with D(z) = V(z) - V(0) - V'(0) z, the function
+    minus its tangent at zero, because E[D(Z)] = E[V(Z)] - V(0). Their arguments `gain` and `slope` (..., q) are the
+    values and slopes of D at the nodes.
     """
 
     def __init__(self, nodes: Tensor) -> None:
@@ -69,17 +70,18 @@ class ConvexIntegral:
     def _powers(self) -> Tensor:
         """Integrals (4, q-1) of (z - left)^k φ(z) over each interval from a node `left` to the next, for k = 0 to 3.
 
-        There are q nodes, and φ is the standard normal density.
+        There are q nodes, which are values of z, and φ is the standard normal density.
         """
         left, right = self.nodes[:-1], self.nodes[1:]
         return torch.stack(_shifted_moments(left, right, left, 3))
 
     @cached_property
     def cubic(self) -> Tensor:
-        """Weights (4, q-1) for the integral of the cubic interpolant over each interval between the q nodes.
+        """Weights (4, q-1) with which the cubic between two neighboring nodes is integrated, for the q-1 intervals.
 
-        The integral is the dot product of its four weights with (value at the left node, slope at the left node, value
-        at the right node, slope at the right node).
+        The cubic has given values and slopes at both nodes. Its integral with the standard normal density is the dot
+        product of the interval's four weights with (value at the left node, slope at the left node, value at the right
+        node, slope at the right node).
         """
         h = self.nodes[1:] - self.nodes[:-1]
         m0, m1, m2, m3 = self._powers
@@ -88,9 +90,10 @@ class ConvexIntegral:
 
     @cached_property
     def chord(self) -> Tensor:
-        """Weights (2, q-1) for the integral of the chord over each interval between the q nodes.
+        """Weights (2, q-1) with which the line between two neighboring nodes is integrated, for the q-1 intervals.
 
-        The integral is the dot product of its two weights with the values at the left and at the right node.
+        The line (chord) has given values at both nodes. Its integral with the standard normal density is the dot
+        product of the interval's two weights with the values at the left and at the right node.
         """
         h = self.nodes[1:] - self.nodes[:-1]
         m0, m1 = self._powers[:2]
@@ -98,7 +101,7 @@ class ConvexIntegral:
 
     @cached_property
     def tails(self) -> Tensor:
-        """Integrals (3, 2) of φ(z), |z - node| φ(z) and (z - node)² φ(z) beyond the outer nodes, left tail first.
+        """Integrals (3, 2) of φ(z), |z - node| φ(z) and (z - node)² φ(z) beyond the first and beyond the last node.
 
         φ is the standard normal density.
         """
@@ -109,9 +112,10 @@ class ConvexIntegral:
     def tangents(self, gain: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
         """Integrate, over each of the q-1 intervals between q nodes, the higher of the tangents at its two ends.
 
-        `gain` and `slope` (..., q) are as in the class: values and slopes at the nodes.  Return weights (..., 4, q-1)
-        and integrals (..., q-1).  An integral is the dot product of its four weights with (value at the left node,
-        slope at the left node, value at the right node, slope at the right node).
+        `gain` and `slope` (..., q) are values and slopes at the nodes of D, which is V minus its tangent at zero.
+        Return weights (..., 4, q-1) and integrals (..., q-1) with the standard normal density.  An integral is the dot
+        product of its four weights with (value at the left node, slope at the left node, value at the right node, slope
+        at the right node).
         """
         left, right = self.nodes[:-1], self.nodes[1:]
         slope_change = slope[..., 1:] - slope[..., :-1]
@@ -124,30 +128,33 @@ class ConvexIntegral:
         return weights, (weights * _ends(gain, slope)).sum(-2)
 
     def lower(self, gain: Tensor, slope: Tensor) -> Tensor:
-        """Return a lower bound (...) of E[V(Z)] - V(0) for convex functions V: the integral of the highest tangent.
+        """Return a lower bound (...) of E[V(Z)] - V(0), Z ~ N(0, 1), for convex functions V with known tangents.
 
-        `gain` and `slope` (..., q) are values and slopes, at the q nodes, of D, which is V minus its tangent at zero.
+        A convex function lies above its tangents, so the bound is the expectation of the highest tangent. `gain` and
+        `slope` (..., q) are values and slopes, at the q nodes, of D, which is V minus its tangent at zero.
         """
         mass, first, _ = self.tails
         inside = self.tangents(gain, slope)[1].sum(-1)
         return inside + (gain[..., [0, -1]] * mass + slope[..., [0, -1]].abs() * first).sum(-1)
 
     def upper(self, gain: Tensor, steepest: Tensor) -> Tensor:
-        """Return an upper bound (...) of E[V(Z)] - V(0) for convex functions V.
+        """Return an upper bound (...) of E[V(Z)] - V(0), Z ~ N(0, 1), for convex functions V that are known at q nodes.
 
-        `gain` (..., q) are the values, at the q nodes, of D, which is V minus its tangent at zero.  The bound is the
-        integral of the chords between nodes and, beyond the outer nodes, of lines with the slopes `steepest` (..., 2),
-        which are the lowest and the highest slope that D has anywhere.
+        Between two nodes, a convex function lies below the line through its values there (the chord).  Beyond an outer
+        node, it lies below the line through its value there with the steepest slope.  `gain` (..., q) are the values,
+        at the nodes, of D, which is V minus its tangent at zero.  `steepest` (..., 2) are the lowest and the highest
+        slope that D has anywhere.
         """
         mass, first, _ = self.tails
         inside = (self.chord * torch.stack([gain[..., :-1], gain[..., 1:]], -2)).sum((-2, -1))
         return inside + (gain[..., [0, -1]] * mass + steepest.abs() * first).sum(-1)
 
     def __call__(self, intercepts: Tensor, slopes: Tensor, similarity: Tensor) -> Gains:
-        """Estimate E[V(Z)] - V(0) (...) from the tangents of V at the q nodes.
+        """Estimate E[V(Z)] - V(0), Z ~ N(0, 1), for convex functions V from their tangents at the q nodes.
 
-        The tangents are given by their intercepts and slopes (..., q).  V is the maximum of a function over actions;
-        `similarity` (..., q-1) says how similar the maximizers at neighboring nodes are, from 0 to 1.
+        `intercepts` and `slopes` (..., q) describe the tangents.  V(z) is the highest posterior mean over actions if
+        the new observation is z standard deviations above its expectation.  `similarity` (..., q-1) says how similar
+        the best actions at neighboring nodes are, from 0 to 1: between dissimilar ones, V is assumed to have a corner.
         """
         followed = intercepts.requires_grad or slopes.requires_grad or similarity.requires_grad
         if compiled.AVAILABLE and slopes.device.type == "cpu" and not followed:
@@ -195,11 +202,16 @@ class ConvexIntegral:
         return Gains(best, tangent.sum(-1) + outer.sum(-1), derivative)
 
     def _tails(self, gain: Tensor, slope: Tensor, smooth: Tensor) -> tuple[Tensor, Tensor]:
-        """Return what curvature adds to the integrals beyond the outermost nodes: (..., 2), left and right.
+        """Return what curvature adds to the integrals of V beyond the two outer nodes: (..., 2), left tail first.
 
-        Without it, these are integrals of the outermost tangents; the curvature is that of the outermost cubics.  Also
-        return weights (..., 2, 4).  A result is the dot product of its four weights with (value at the outermost node,
-        slope at the outermost node, value at the node next to it, slope at the node next to it).
+        The caller has already integrated the tangents at the outer nodes.  Here, ½ c (z - node)² is integrated in
+        addition, where the curvature c is the second derivative, at the outer node, of the cubic between this node and
+        the next one.  A negative c counts as zero.  A positive c is multiplied by the entry of `smooth` (..., q-1) for
+        that interval, which is 1 where V is smooth between two nodes and 0 where V has a corner.
+
+        `gain` and `slope` (..., q) are values and slopes at the q nodes of D, which is V minus its tangent at zero.
+        Also return weights (..., 2, 4).  What is added in a tail is the dot product of its four weights with D's value
+        and slope at the outer node, then D's value and slope at the next node.
         """
         h = (self.nodes[1:] - self.nodes[:-1])[[0, -1]]
         sign = torch.tensor([1.0, -1.0], dtype=h.dtype, device=h.device)
@@ -217,7 +229,10 @@ def _ends(gain: Tensor, slope: Tensor) -> Tensor:
 
 
 def _shifted_moments(start: Tensor, end: Tensor, origin: Tensor, order: int) -> list[Tensor]:
-    """Return the integrals of (z - origin)^k φ(z) from start to end, for k = 0 to `order`; φ is the normal density."""
+    """Return the integrals of (z - origin)^k φ(z) from start to end, for k = 0 to `order`.
+
+    φ is the standard normal density.  Each integral has the shape to which `start`, `end` and `origin` broadcast.
+    """
     at_start, at_end = normal_density(start), normal_density(end)
     moments = [interval_probability(start, end)]
     moments.append(at_start - at_end - origin * moments[0])

@@ -99,9 +99,9 @@ def root_and_whitening(covariance: Tensor, prior: Tensor) -> tuple[Tensor, Tenso
 def predictive(slope: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
     """Estimate the mutual information between the standardized observation Z and a state's best action or best value.
 
-    With this action or value as the peak and entropies H, it is H[Z] - E H[Z | peak] (c,), for c pairs of a candidate
-    and a state.  Densities of Z are smoothed histograms over the draws.  Also return its derivatives (c, p) with
-    respect to the slopes (c, p) of the posterior means at p actions as functions of Z.
+    This is H[Z] - E H[Z | peak], where the peak is the best action or value, and H are entropies.  Densities of Z are
+    smoothed histograms over the draws.  There are c pairs of a candidate and a state, and the estimates are (c,).  Also
+    return their derivatives (c, p) with respect to `slope` (c, p): how the posterior means at p actions change with Z.
     """
     n = len(tables.normals)
     sharpest = float(outcome(whitened(slope, tables), tables)[1].amin()) ** 0.5
@@ -132,18 +132,19 @@ def predictive(slope: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
 def moments(slope: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
     """Estimate the mutual information between the observation Z and a state's best action or best value, cheaply.
 
-    With this action or value as the peak, it is ½ log Var[Z] - ½ E log Var[Z | peak] (c,), for c pairs of a candidate
-    and a state.  This would be exact if Z were Gaussian given the peak; otherwise it is too low.  Also return its
-    derivatives (c, p) with respect to the slopes (c, p) of the posterior means at p actions as functions of Z.
+    This is ½ log Var[Z] - ½ E log Var[Z | peak], where the peak is the best action or value.  It would be exact if Z
+    were Gaussian given the peak; otherwise it is too low.  There are c pairs of a candidate and a state, and the
+    estimates are (c,).  Also return their derivatives (c, p) with respect to `slope` (c, p): how the posterior means at
+    p actions change with Z.
     """
     return with_derivative(lambda b: gaussian_information(b, tables), slope, tables)
 
 
 def gaussian_information(b: Tensor, tables: PeakTables) -> Tensor:
-    """Return ½ log Var[Z] - ½ E log Var[Z | peak] (c,) of the observation Z, given whitened slopes b (c, p).
+    """Return ½ log Var[Z] - ½ E log Var[Z | peak] of the observation Z for each of c pairs of a candidate and a state.
 
-    The peak is a state's best action or best value, and there are c pairs of a candidate and a state. `whitened`
-    computes b, and `tables` holds draws of the function of each of the c states at p actions.
+    The peak is the state's best action or best value. `b` (c, p) are the whitened slopes that `whitened` computes, and
+    `tables` holds draws of the function of each of the c states at p actions.
     """
     labels = tables.labels
     means, left = outcome(b, tables)
@@ -156,13 +157,14 @@ def gaussian_information(b: Tensor, tables: PeakTables) -> Tensor:
 
 
 def retrospective(slope: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
-    """Estimate the mutual information (c,) between the observation Z and a state's best action x*.
+    """Estimate the mutual information H[x*] - E H[x* | Z] between the observation Z and a state's best action x*.
 
-    It is H[x*] - E H[x* | Z], with entropies H, for c pairs of a candidate and a state.  All draws are
-    conditioned on Z = z, for several z, and their best actions are counted.  Also return derivatives (c, p) with
-    respect to the slopes (c, p) of the posterior means at p actions as functions of Z.  Counts have no derivative, so
-    these are the derivatives of the mean over draws of log (P(x* | Z) / P(x*)), in which only the draws' values of Z
-    depend on the slopes.
+    H are entropies.  There are c pairs of a candidate and a state, and the estimates are (c,).  All draws of the
+    state's function are conditioned on Z = z, for several z, and the frequency of each best action is counted.
+
+    Also return the derivatives (c, p) with respect to `slope` (c, p): how the posterior means at p actions change with
+    Z. Counts have no derivative.  Instead, log (P(x* | Z) / P(x*)) is averaged over draws and differentiated, and only
+    the value of Z in each draw is taken to depend on the slopes.
     """
     n, k = len(tables.normals), tables.points.shape[1]
     nodes = torch.linspace(-REACH, REACH, NODES, dtype=slope.dtype, device=slope.device)
@@ -201,18 +203,20 @@ def retrospective(slope: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
 
 
 def whitened(slope: Tensor, tables: PeakTables) -> Tensor:
-    """Return slopes σ̃ (c, p) in whitened coordinates: b = Λ^-½ Vᵀ σ̃ (c, p), for posterior covariances V Λ Vᵀ.
+    """Return b = Λ^-½ Vᵀ σ̃, the slopes σ̃ in whitened coordinates, where V Λ Vᵀ is the posterior covariance.
 
-    V has the eigenvectors as columns, and Λ the eigenvalues on its diagonal.  There are c pairs of a candidate and a
-    state, and p actions in each state.
+    The slopes (c, p) say how the posterior means at p actions change with the observation Z, for each of c pairs of a
+    candidate and a state.  V has the eigenvectors of the covariance as columns, and Λ the eigenvalues on its diagonal.
+    The result is (c, p), too.
     """
     return (slope[:, None] @ tables.whitening)[:, 0]
 
 
 def outcome(b: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
-    """Return mean (c, N) and variance (c,) of the observation Z given each of N draws, for whitened slopes b (c, p).
+    """Return mean (c, N) and variance (c,) of the observation Z given each of N draws of the state's function.
 
-    There are c pairs of a candidate and a state, and p actions in each state.
+    There are c pairs of a candidate and a state. `b` (c, p) are the whitened slopes of the posterior means at p actions
+    as functions of Z (see `whitened`).
     """
     left = 1 - b.square().sum(-1)
     return b @ tables.normals.mT, left.clamp(1e-6, 1.0)
@@ -221,9 +225,10 @@ def outcome(b: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
 def corrected(joint: Tensor) -> Tensor:
     """Return mutual information (c,) without the bias that is inversely proportional to the number of draws.
 
-    `joint` (c, 2, k, cells) holds, for each half of the draws, a joint distribution of k labels and the observation z,
-    whose range is divided into cells.  The result is twice the mutual information from all draws, minus the mean of
-    those from the two halves.
+    There are c pairs of a candidate and a state.  From each half of the draws, `joint` (c, 2, k, cells) holds a joint
+    distribution of the draw's label and the observation Z at the candidate.  A label says which action is the best one
+    of the draw, or how high its best value is, and k is the number of labels.  The range of Z is divided into cells.
+    The result is twice the mutual information from all draws, minus the mean of those from the two halves.
     """
     # Since Σ P dlog(P / (P_z P_label)) = 0, the derivative may treat the logarithms as constant.
     with torch.no_grad():

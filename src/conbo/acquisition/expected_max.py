@@ -52,7 +52,10 @@ def expected_max(intercepts: Tensor, slopes: Tensor) -> ExpectedMax:
 
 
 def expected_gain(intercepts: Tensor, slopes: Tensor) -> Tensor:
-    """Return E[max (a + b Z)] - max a (...), Z ~ N(0, 1), of n lines with intercepts a and slopes b (..., n)."""
+    """Return the gains E[max (a + b Z)] - max a, Z ~ N(0, 1), of n lines with intercepts a and slopes b (..., n).
+
+    The result has the shape (...).
+    """
     a, b = torch.broadcast_tensors(intercepts, slopes)
     if _compiles(a, b):
         return compiled_expected_max.integrate(a, b, only_gain=True)[0]
@@ -65,7 +68,11 @@ def _compiles(a: Tensor, b: Tensor) -> bool:
 
 
 def _integrate(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return E[max (a + b Z)] - max a (...) of n lines, and derivatives (..., n) of E[max (a + b Z)] in a and in b."""
+    """Return the gains E[max (a + b Z)] - max a of n lines, and the derivatives of E[max (a + b Z)] in a and in b.
+
+    Z is standard normal, and the lines a + b z have intercepts a and slopes b (..., n).  The gains are (...), and the
+    derivatives (..., n).
+    """
     start, end = winning_intervals(a, b)
     wins = start < end
     probability = torch.where(wins, interval_probability(start, end), 0.0)
@@ -97,10 +104,11 @@ def winning_intervals(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _gain(b: Tensor, start: Tensor, wins: Tensor) -> Tensor:
-    """Return E[max (a + b Z)] - max a (...) of n lines with slopes b (..., n).
+    """Return the gains E[max (a + b Z)] - max a, Z ~ N(0, 1), of n lines a + b z, from their slopes b (..., n).
 
-    `start` (..., n) is the z where a line begins to be the highest, and `wins` (..., n) whether it ever is.  The result
-    is the sum, over the corners c of the maximum, of the change of slope at c times E[(Z - |c|)⁺].
+    `start` (..., n) is the z where a line begins to be the highest, and `wins` (..., n) whether it ever is.  A gain is
+    the sum, over the corners c of the maximum, of the change of slope at c times E[(Z - |c|)⁺].  The gains have the
+    shape (...).
     """
     order = torch.where(wins, b, torch.inf).argsort(dim=-1, stable=True)
     slopes, corners, real = b.gather(-1, order), start.gather(-1, order), wins.gather(-1, order)

@@ -79,8 +79,8 @@ class StateRule(Protocol):
     def around(self, states: Tensor, importance: Tensor | None = None, times: int = 1) -> WeightedStates:
         """Choose states and weights of the integral for each of r candidates, whose own states are `states` (r, d_s).
 
-        `importance` (r, p) is roughly the value of each candidate in each of the p states of the pool.  `times`
-        multiplies the number of states that are chosen, unless all states are taken.
+        `importance` (r, p) is roughly the value of each candidate in each of the p states of the pool; None if it is
+        not known.  With `times` = 2, twice as many states are chosen as by default.  A rule may ignore both arguments.
         """
 
 
@@ -103,7 +103,10 @@ class ExactStates:
     complete: ClassVar[bool] = True
 
     def around(self, states: Tensor, importance: Tensor | None = None, times: int = 1) -> WeightedStates:
-        """Return all states and their probabilities; they are the same for every candidate."""
+        """Return all states and their probabilities, the same for each of r candidates in states (r, d_s).
+
+        `importance` and `times` are ignored, because no states are left out.
+        """
         r = len(states)
         return WeightedStates(self.pool.expand(r, -1, -1), self.pool_weights.expand(r, -1))
 

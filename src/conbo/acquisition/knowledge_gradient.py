@@ -113,7 +113,8 @@ class MonteCarloKG:
     def build(self, belief: Belief, generator: torch.Generator) -> StateValue:
         """Build the object that computes knowledge gradients of candidates in states, for one belief.
 
-        The random observations are drawn once, and are the same for all candidates and states.
+        This draws the random observations, as standard normal deviations from what is expected. They are the same for
+        all candidates and states.
         """
         samples = torch.randn(self.n_z, generator=generator, dtype=torch.float64)
         nodes = torch.cat([samples, torch.zeros(1, dtype=torch.float64)]).to(belief.device)  # zero gives μⁿ itself
@@ -139,7 +140,8 @@ class DiscreteKG:
     def build(self, belief: Belief, generator: torch.Generator) -> StateValue:
         """Build the object that computes knowledge gradients of candidates in states, for one belief.
 
-        The random actions are drawn once, and are the same for all candidates and states.
+        This draws the n random actions among which the best action is sought. They are the same for all candidates and
+        states.
         """
         d_x = belief.space.n_action_dims
         drawn = torch.rand(self.n, d_x, generator=generator, dtype=torch.float64).to(belief.device)

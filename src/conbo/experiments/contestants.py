@@ -50,7 +50,10 @@ class Contestant(Protocol):
 
 
 class TrialList:
-    """Base class of algorithms other than conbo's `Optimizer`; it stores the trials, which are told in order."""
+    """Base class of algorithms other than conbo's `Optimizer`; it stores the trials of a run.
+
+    Rewards must be told in the order of the trials' numbers.
+    """
 
     def __init__(self) -> None:
         self._trials: list[Trial] = []

@@ -15,10 +15,11 @@ from conbo.trials import Trial
 
 
 def after_final_round(judge: Scorer, method: Method, seed: int, trials: Sequence[Trial]) -> float | None:
-    """What the mean over P[s] of each state's best observed reward would be, had the run ended with a final round.
+    """Estimate the score that a run would have reached, had its last evaluations been a final round.
 
-    A final round is one last evaluation in each state. The last trials (as many as there are states) are dropped, and a
-    final round is evaluated in their place. The result is None if no trials are left before it.
+    A final round is one last evaluation in each state. The score is the mean over P[s] of the best observed reward of
+    each state. As many trials at the end of the run as there are states are dropped, and a final round is evaluated in
+    their place. The result is None if no trials are left before it.
     """
     problem, kept = judge.problem, trials[: len(trials) - len(judge.states)]
     if not kept:

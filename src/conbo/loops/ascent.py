@@ -57,10 +57,11 @@ def _ascent(name: str, limited: bool) -> Function:
         gaps: Array,  # (J,)
         binding: Array,  # (J + 2 free,)
     ) -> None:
-        """Maximize mean(x) + z slope(x) over x, for every z of rows `first` to `last` - 1.
+        """Maximize mean(x) + z slope(x) over the action x, for rows `first` to `last` - 1 and every z of a row.
 
-        Each row is one function, with q values z. The maximizers replace the starting points in `x`; their means and
-        slopes are written to `mean` and `slope`.
+        A row is the posterior mean in one state after a new reward, and z is how many standard deviations this reward
+        is above its prediction. Each row has q values z. The maximizers replace the starting points in `x`; their means
+        and slopes are written to `mean` and `slope`.
         """
         features, f, n = len(points), len(free), mean_weights.shape[1]
         kappa, new_kappa, weights, pull, curve = scratch[0], scratch[1], scratch[2], scratch[3], scratch[4]

@@ -93,8 +93,9 @@ class AutogradFamily(ABC):
         Returns
         -------
         tuple
-            Covariances (r, n, n), and a function that converts a gradient with respect to them, (r, n, n), into a
-            list with the gradient with respect to the parameters, (r, p).
+            Covariances (r, n, n) of the points under each kernel, and a function for the chain rule. The function takes
+            the gradient of a quantity with respect to the covariances (r, n, n), and returns a list with its gradient
+            with respect to the parameters (r, p).
         """
         with torch.enable_grad():
             variable = parameters.detach().clone().requires_grad_(True)

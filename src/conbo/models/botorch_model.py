@@ -162,7 +162,7 @@ class BotorchPosterior:
 
     @property
     def batches_look_ahead(self) -> bool:
-        """False, because `look_ahead_slopes` needs the joint posterior of all points, which is slow for thousands."""
+        """False: `look_ahead_slopes` is slow for thousands of points, because it needs their joint posterior."""
         return False
 
     @property
@@ -198,7 +198,10 @@ class BotorchPosterior:
         return (self.covariance(points, chosen) / scale).clamp(0, 1)
 
     def even_actions(self, actions: Tensor) -> Tensor:
-        """Return the actions unchanged, because it is not known whether the model warps its inputs."""
+        """Return a pool of evenly spread actions (p, d_x) unchanged.
+
+        Models with input warping would move some of them, but it is not known whether a BoTorch model warps its inputs.
+        """
         return actions
 
     def action_search(self, space: Space, actions: Tensor) -> "BotorchSearch":
@@ -275,7 +278,10 @@ class BotorchSearch:
         return BestActions.of_climbs(ends.unflatten(0, (m, k)), mean)
 
     def gains(self, rule: GainRule) -> BotorchGains:
-        """Return knowledge gradients as a function of candidates and states, estimated by `rule`."""
+        """Return the object that computes knowledge gradients of candidates in states.
+
+        `rule` says how a knowledge gradient is estimated from posterior means after a new reward.
+        """
         return BotorchGains(self.posterior, self.space, self.actions, rule)
 
 

@@ -267,7 +267,7 @@ class CategoryKernel(Kernel):
         return {**factors_record(self), **self.categories.record(), "constant": self.constant}
 
     def page_columns(self) -> tuple[int, ...] | None:
-        """Return all categorical columns of the state: the report's web page needs tables of their covariances."""
+        """Return the indices of all categorical state columns: the report's web page needs tables of their choices."""
         return self.states.columns.categorical
 
 

@@ -13,12 +13,22 @@ from conbo.loops.profiles import coefficients
 
 
 class CompiledReactions:
-    """Computes by a compiled loop how the posterior means of m states react to one more reward.
+    """Computes by a compiled loop how the posterior means in m states change with one more reward.
 
-    Each state has a best action (m, f) and k basins (m, k, f), which are local maxima of the posterior mean, all given
-    as f scaled inputs. `old` (m, k, n) are the covariances of the rewards at the basins with the n observed rewards.
-    `old_gradient` (m, f, n) are the gradients of the same covariances for the best actions. `whitening` (m, f, f) is
-    the inverse Cholesky factor of the negated Hessian of the posterior mean at the best actions.
+    Every state has a best action and k basins. A basin is a local maximum of the posterior mean over actions.
+
+    Parameters
+    ----------
+    profile
+        Name of the correlation of actions, as a function of their scaled distance.
+    basins, best
+        The basins (m, k, f) and the best actions (m, f), given as f scaled inputs.
+    old
+        Prior covariances (m, k, n) of the rewards at the basins with the n observed rewards.
+    old_gradient
+        Gradients (m, f, n), with respect to the best actions, of their prior covariances with the observed rewards.
+    whitening
+        Inverse Cholesky factors (m, f, f) of the negated Hessians of the posterior mean at the best actions.
     """
 
     def __init__(
@@ -33,13 +43,24 @@ class CompiledReactions:
     def __call__(
         self, actions: Tensor, weights: Tensor, sd: Tensor, new_scale: Tensor, new_offset: Tensor | None, most: float
     ) -> tuple[Tensor, Tensor]:
-        """Return look-ahead slopes (r, m, k + 1) at the k basins, and gains from curvature (r, m).
+        """Return slopes (r, m, k + 1) and gains (r, m) of m states, for one new reward at each of r candidates.
 
-        The last slope, that of the candidate's own action, is not filled in. Both results are explained in
-        `RoughGains._reactions`. The r candidates are given by their actions (r, f) as f scaled inputs, and by the
-        fields `weights` (r, n) and `sd` (r,) of their `LookAhead`. `new_scale` and `new_offset` (r, m) are A and B of
-        the kernel A κ + B between the candidates' states and the m states. There are n observed rewards. `most` caps
-        the gain from curvature: it is the largest gain from a line of slope one.
+        If the reward is z standard deviations above its prediction, the posterior mean of an action becomes mean +
+        slope · z. The first k slopes of a state are those at its basins (local maxima of the posterior mean). The last
+        one, that of the candidate's own action, is not filled in. The gains are what a state gains because its best
+        action moves with z, to second order in z. They are capped at `most` · |A| / sd.
+
+        Parameters
+        ----------
+        actions
+            The candidates' actions (r, f), given as f scaled inputs.
+        weights, sd
+            The candidates' fields of `LookAhead`: weights (r, n) of n observed rewards, and standard deviations (r,).
+        new_scale, new_offset
+            A and B (r, m) between each candidate's state and the m states. The kernel is A κ + B, where κ is the
+            correlation of actions. B is None if the kernel has no such term.
+        most
+            The largest expected gain from an action whose mean rises by z: E[Z⁺], Z ~ N(0, 1).
         """
         r, (f, m), k = len(actions), self._shape, self._k
         old = (weights @ self._old.mT).numpy()

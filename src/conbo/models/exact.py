@@ -25,7 +25,10 @@ class ExactSearch(ActionPool):
     """A search for the actions with the highest posterior mean in given states, by Newton's method."""
 
     def gains(self, rule: GainRule) -> ExactGains:
-        """Return knowledge gradients as a function of candidates and states, estimated by `rule`."""
+        """Return the object that computes knowledge gradients of candidates in states.
+
+        `rule` says how a knowledge gradient is estimated from posterior means after a new reward.
+        """
         return ExactGains(self, rule)
 
 
@@ -42,7 +45,7 @@ class ExactPosterior(Conditioned):
 
     @property
     def batches_look_ahead(self) -> bool:
-        """True, because `look_ahead_slopes` computes thousands of slopes as matrix products, which is fast."""
+        """True: `look_ahead_slopes` is fast for thousands of points, because it is made of matrix products."""
         return True
 
     @property
@@ -51,7 +54,7 @@ class ExactPosterior(Conditioned):
         return self.kernel.states.lengthscales
 
     def state_features(self, states: Tensor) -> Tensor:
-        """Return states (..., d_s) as the kernel's scaled inputs, which are divided by lengthscales."""
+        """Return states (..., d_s) as the kernel's scaled inputs (..., width), which `state_correlation` compares."""
         return self.kernel.states.scaled(states)
 
     def state_correlation(self, a: Tensor, b: Tensor) -> Tensor:

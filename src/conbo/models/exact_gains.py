@@ -245,13 +245,15 @@ class StatesAhead:
         return starts
 
     def _possible_starts(self, functions: ActionFunctions, nodes: Tensor, states: Tensor, basins: Tensor) -> Tensor:
-        """Return two starts (k·m, q, 2, width) for the maximization of each of k·m functions at each of q nodes z.
+        """Return two starts (k·m, q, 2, width) for the maximization of each of k·m functions at each of q values z.
 
-        The functions are posterior means after a new reward that is z standard deviations above its prediction, in m
-        states of each of k candidates. `basins` are the local maximizers of the posterior mean in each state before
-        that reward. The first start is the pool's best action or the best basin, whichever is higher; often both are
-        close to the same maximum. The second is the pool's next dissimilar action, or the candidate's own action,
-        whichever is higher.
+        Each function is the posterior mean in one of m states after a new reward at one of k candidates. This reward is
+        z standard deviations above its prediction, and the values z are the `nodes`. `basins` are the local maximizers
+        of the posterior mean in each state before that reward.
+
+        The first start is the pool's best action or the best basin, whichever has the higher mean after the reward. The
+        second is the candidate's own action, or the pool's best action that is not similar to its first one, whichever
+        has the higher mean.
         """
         pool, moved = self._gains.pool, nodes[:, None]
         mean, slope = functions.pooled(pool.correlation, pool.features)

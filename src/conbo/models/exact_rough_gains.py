@@ -67,12 +67,12 @@ class RoughGains:
 
     @cached_property
     def _curvature(self) -> tuple[Tensor, Tensor, Tensor]:
-        """What is needed to compute how much is gained because the best action of each state moves after a reward.
+        """What is needed to compute how much a state gains because its best action moves after a new reward.
 
-        The results are the best actions (m, f) of m states as f scaled inputs, the gradients (m, f, n) of their
-        covariances with the n observed rewards, and the inverse Cholesky factor (m, f, f) of the negated Hessian of the
-        posterior mean at the best actions. The last is zero for inputs that cannot move, and if the Hessian is not
-        negative definite.
+        The first result is the best action of each of m states, as f scaled inputs (m, f). The second is the gradient,
+        with respect to the best action, of its prior covariances with the n observed rewards (m, f, n). The third (m,
+        f, f) is the inverse Cholesky factor of the negated Hessian of the posterior mean at the best action. It is zero
+        for inputs that cannot move, and if the negated Hessian is not positive definite.
         """
         factor = self._posterior.kernel.actions
         features = factor.scaled(self.best.actions)  # (m, features)
@@ -121,12 +121,15 @@ class RoughGains:
         return self._rough(lines, slopes) + curvature_gain
 
     def _reactions(self, ahead: LookAhead, new_scale: Tensor, new_offset: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return look-ahead slopes (r, m, k + 1) at the k basins (local maxima), and the gain from curvature (r, m).
+        """Return slopes (r, m, k + 1) and gains (r, m) of m states, for one new reward at each of r candidates.
 
-        There are r candidates for a new reward and m states. If the reward is z standard deviations above its
-        prediction, a mean rises by slope · z. The last slope, that of the candidate's own action, is left to the
-        caller. The gain from curvature comes from moving the best action after the reward. It is accurate to second
-        order, and capped at what the steepest possible line could gain.
+        If the reward is z standard deviations above its prediction, the posterior mean of an action becomes mean +
+        slope · z. The first k slopes of a state are those at its basins (local maxima of the posterior mean). The last
+        one, that of the candidate's own action, is left to the caller. The gains are what a state gains because its
+        best action moves with z, to second order in z. They are capped at UNIT_LINE_GAIN · |A| / sd.
+
+        `new_scale` and `new_offset` (r, m) are A and B between each candidate's state and the m states. The kernel is A
+        κ + B, where κ is the correlation of actions. `ahead` holds the standard deviation sd of each new reward.
         """
         factor, (m, k, f) = self._posterior.kernel.actions, self._basins.shape
         actions, sd, variance = ahead.actions, ahead.sd[:, None], ahead.sd.square()[:, None]
@@ -148,7 +151,8 @@ class RoughGains:
     def _without_infeasible(self, candidates: Tensor, mean: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
         """Return means and slopes (r, m) of r candidates' own actions in m states.
 
-        If an action is infeasible in a state, they are replaced by those of a line far below all others.
+        After a reward that is z standard deviations above its prediction, a posterior mean becomes mean + slope z. If
+        an action is infeasible in a state, both are replaced, so that it is never the best action there.
         """
         limits = self._limits
         if limits is None:

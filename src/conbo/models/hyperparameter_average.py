@@ -57,11 +57,14 @@ def averaged(
 def drawn_fits(
     fit: Fit, structures: Structures, fitted: Observations, pairs: int, small_noise: bool
 ) -> tuple[list[Fit], Tensor]:
-    """Return 2 · pairs copies of a fit, with hyperparameters drawn from a normal distribution around the fitted ones.
+    """Return up to 2 · pairs copies of a fit, whose hyperparameters are drawn around those of the fit.
 
-    Draws come in pairs, fitted ± step, so that their mean is the fit. Draws for which the covariance matrix of the
-    rewards has no Cholesky factor are left out; if none is left, the fit itself is returned. Also return the ratio of
-    posterior and normal density (copies,), at most one, for each copy. `fitted` and `small_noise` are as in `averaged`.
+    They are drawn from Laplace's approximation, a normal distribution around the mode, in pairs mode ± step. A draw is
+    left out if the covariance matrix of the rewards has no Cholesky factor. If none is left, the fit itself is
+    returned. The second result has a ratio for each copy: the posterior density over the normal density, both relative
+    to the mode. A ratio above one is set to one.
+
+    The fit was made with the observations `fitted`, and with a prior that favors small noise if `small_noise`.
     """
     rewards = fitted.rewards.cpu()
     values = rewards if fit.output is None else fit.output.values(rewards, None)[0]

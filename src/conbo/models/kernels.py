@@ -89,7 +89,9 @@ class Kernel(ABC):
 
     @abstractmethod
     def variance(self, states: Tensor) -> Tensor:
-        """Compute the prior variances k(point, point), which may depend only on the categories of the state.
+        """Compute the prior variances k(point, point).
+
+        The categories of the state may change the variance; numbers in the state, and the action, must not.
 
         Parameters
         ----------
@@ -203,11 +205,12 @@ class Kernel(ABC):
         raise SettingError(f"a kernel must have a method `record` to be saved, but {type(self).__name__} has none.")
 
     def page_columns(self) -> tuple[int, ...] | None:
-        """Return the categorical state columns for which the report's web page needs tables of A and B.
+        """Return the indices of the categorical state columns whose choices the report's web page looks up in tables.
 
-        A and B are the functions of two states in the kernel A κ + B, where κ is the correlation of actions. The page
-        computes the effect of the other state columns from scaled distances. None if the page cannot compute this
-        kernel; it then shows a table of the policy. Main effects are left out: see `page_main_effects`.
+        The tables hold A and B of the kernel A κ + B for all pairs of choices, where κ is the correlation of actions.
+        The page computes the effect of the other state columns from scaled distances. The result is None if the page
+        cannot compute this kernel; it then shows a table of the policy. Main effects are left out: see
+        `page_main_effects`.
         """
         return None
 
@@ -296,7 +299,7 @@ class ProductKernel(Kernel):
         return {"type": "product", **factors_record(self), "outputscale": self.outputscale}
 
     def page_columns(self) -> tuple[int, ...] | None:
-        """Return an empty tuple: the report's page computes this kernel from distances alone and needs no tables."""
+        """Return an empty tuple: the report's web page needs no tables, but computes this kernel from distances."""
         return ()
 
 

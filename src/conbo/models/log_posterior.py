@@ -67,11 +67,12 @@ Expected: TypeAlias = Literal["small", "moderate", "varying"]  # name of the noi
 
 @dataclass(frozen=True)
 class Peak:
-    """Laplace's approximation at a mode θ of the parameters; H are the log-density's negated second derivatives.
+    """Laplace's approximation at a mode θ of the parameters: a normal distribution with the inverse covariance H.
 
-    Most priors are densities of exp(parameter), but the evidence is an integral over the parameters themselves. The
-    integrand therefore has the additional factor exp(aᵀθ), the Jacobian, where a is 1 for such parameters and 0 for
-    others. Along the noise level, this factor is treated as constant.
+    H holds the negated second derivatives of the log posterior density at θ. The evidence is the integral of this
+    density over the parameters. Most priors are densities of exp(parameter), so the integrand has another factor, the
+    Jacobian exp(aᵀθ), where a is 1 for such parameters and 0 for others. In the correction ½ aᵀH⁻¹a, a is 0 for the
+    noise level, too.
     """
 
     mean: float  # the constant mean of the rewards

@@ -91,9 +91,10 @@ class MainEffectsKernel(Kernel):
         return self.interaction.variance(states) + (self.action_variance + self.state_variance)
 
     def weighted_gradient(self, here: Features, there: Features, weights: Tensor) -> Features:
-        """Return the gradients that `Kernel.weighted_gradient` defines, main effects included.
+        """Return the gradients of Σ_j weights[..., i, j] k(here_i, there_j) with respect to each of p points here_i.
 
-        They are with respect to the scaled inputs of the kernel without main effects.
+        k is the kernel with its main effects. Arguments and results are as in `Kernel.weighted_gradient`: points and
+        gradients are given as scaled inputs, for which the lengthscales of the kernel without main effects are used.
         """
         in_states, in_actions = super().weighted_gradient(here, there, weights)
         mine, others = self._of_effect(here[0]), self._of_effect(there[0])
@@ -115,7 +116,10 @@ class MainEffectsKernel(Kernel):
         }
 
     def page_columns(self) -> tuple[int, ...] | None:
-        """Return the state columns for which the report's web page needs tables; None if it cannot use the kernel."""
+        """Return the indices of the categorical state columns whose choices the report's web page looks up in tables.
+
+        They are those of the kernel without main effects.  None if the page cannot compute that kernel.
+        """
         return self.interaction.page_columns()
 
     def without_main_effects(self) -> Kernel:

@@ -30,9 +30,13 @@ MAP_CURVATURE = 5.0  # assumed curvature of the log-density along each parameter
 def with_mapped_rewards(
     families: Sequence[KernelFamily], plain: Sequence[Mode], noise: Expected, all_modes: bool
 ) -> list[Mode]:
-    """Return modes of every family for rewards under output warping; empty if no map of the rewards is promising.
+    """Return modes of the hyperparameters of every family, fitted to rewards under output warping.
 
-    `plain` are the modes without output warping. A map is promising if, at the default starts of the first family, its
+    Output warping replaces the rewards by a monotone map of them, whose parameters are fitted too. A mode is a local
+    maximum of the posterior density of the parameters. `plain` are the modes without output warping, and `noise` is the
+    name of the prior of the noise variance.
+
+    The list is empty if no map is promising. A map is promising if, at the default starts of the first family, its
     highest log-density exceeds the highest one without a map by more than `map_margin`. Searches that cannot compete
     with the plain modes are stopped early. If `all_modes` is true, every family contributes all its distinct modes,
     otherwise only its best one.
@@ -76,9 +80,10 @@ def joint_search(
 ) -> list[Mode]:
     """Return the distinct modes of hyperparameters and output map that local searches reach, the best first.
 
-    A row of `starts` (r, p + 2) holds p hyperparameters and the map's parameters log t and λ (see `LearnedMaps`).
-    `curvature` (r, p, p) holds estimates of the negated second derivatives with respect to the hyperparameters at the
-    starts; None if there are none.
+    A mode is a local maximum of the posterior density, and the output map replaces rewards by values that the Gaussian
+    process models. A row of `starts` (r, p + 2) holds p hyperparameters and the map's parameters log t and λ (see
+    `LearnedMaps`). `curvature` (r, p, p) holds estimates of the negated second derivatives with respect to the
+    hyperparameters at the starts; None if there are none.
     """
     lower, upper = torch.cat([target.bounds, maps.bounds]).T
     starts = starts.clamp(lower, upper)

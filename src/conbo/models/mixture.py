@@ -267,7 +267,10 @@ class MixtureSearch:
         return best_by_mean(self.posterior, self.space, states, ends, starts)
 
     def gains(self, rule: GainRule) -> MixtureGains:
-        """Return knowledge gradients as a function of candidates and states: the weighted means over members."""
+        """Return the object that computes knowledge gradients of candidates in states: weighted means over all models.
+
+        `rule` says how a knowledge gradient is estimated from posterior means after a new reward.
+        """
         values = tuple(search.gains(rule) for search in self.searches)
         return MixtureGains(values, self.posterior.weights)
 

@@ -136,10 +136,11 @@ class LowTail(OutputMap):
         return self.scale * (distance.clamp_max(LARGEST_EXPONENT) - self.power * distance).exp()
 
     def _below(self, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Return two measures of how far standardized values are below the pivot, in units of `width`.
+        """Return how far rewards are below the pivot, on two scales, given their mapped and standardized values.
 
-        The first is their distance after the map, which is negative above the pivot. The second is log(1 + distance) of
-        their rewards, which is 0 above the pivot.
+        The first result is the distance of the mapped reward from the mapped pivot, in units of `width`; it is negative
+        above the pivot. The second is log(1 + d), where d is the distance of the reward itself from the pivot, in units
+        of `width`; it is 0 above the pivot.
         """
         below = -(self.shift + self.scale * values) / self.width
         distance = below.clamp_min(0)

@@ -210,7 +210,10 @@ class ActionSearch(BestSearch, Protocol):
     """A search for the best actions of given states that can also compute knowledge gradients."""
 
     def gains(self, rule: GainRule) -> StateValue:
-        """Return knowledge gradients as a function of candidates and states, estimated by `rule`."""
+        """Return the object that computes knowledge gradients of candidates in states.
+
+        `rule` says how a knowledge gradient is estimated from posterior means after a new reward.
+        """
 
 
 class Paths(Protocol):

@@ -18,10 +18,12 @@ FUNCTION_SHARE = 0.25  # share of an effect's variance that its function gets at
 
 @dataclass(frozen=True)
 class SeededFamily(ExtendedFamily):
-    """A family of kernels plus effects of simulator seeds: for every seed a constant, a function of the point, or both.
+    """A family of kernels plus effects of simulator seeds: each seed adds a constant, a function of the point, or both.
 
-    The function's lengthscales come after the lengthscales of the family without seeds, and the variances of constant
-    and function after the variances of that family. `kernel` returns the kernel without the effects.
+    The constants of all seeds have one variance, and the functions of all seeds have one kernel. In the list of
+    parameters, the lengthscales of this kernel follow those of the family without seeds. The variances of constants and
+    functions follow the variances of the family without seeds. The method `kernel` returns the kernel without effects
+    of seeds.
     """
 
     profile: Profile
@@ -36,12 +38,18 @@ class SeededFamily(ExtendedFamily):
 
     @property
     def n_lengthscales(self) -> int:
-        """Number of lengthscales: those of the family without seeds, and those of the function that each seed adds."""
+        """Number of lengthscales: those of the family without seeds, plus those of the kernel of the functions.
+
+        Whether each seed adds such a function to the rewards depends on the family.
+        """
         return self.family.n_lengthscales + self._n_effect
 
     @property
     def n_variances(self) -> int:
-        """Number of variances: those of the family without seeds, and of the constant and function that a seed adds."""
+        """Number of variances: those of the family without seeds, those of constants, and those of functions.
+
+        Whether seeds add constants or functions to the rewards depends on the family.
+        """
         return self.family.n_variances + self.constant + self.function
 
     def kernel(self, parameters: Tensor) -> Kernel:

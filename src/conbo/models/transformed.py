@@ -126,7 +126,7 @@ class TransformedPosterior:
 
     @property
     def batches_look_ahead(self) -> bool:
-        """True, because `look_ahead_slopes` computes thousands of slopes as matrix products, which is fast."""
+        """True: `look_ahead_slopes` is fast for thousands of points, because it is made of matrix products."""
         return True
 
     def even_actions(self, actions: Tensor) -> Tensor:
@@ -242,7 +242,10 @@ class TransformedSearch:
         return best_by_mean(self.posterior, hints.space, states, ends, starts)
 
     def gains(self, rule: GainRule) -> "TransformedGains":
-        """Return knowledge gradients as a function of candidates and states, in units of the reward."""
+        """Return the object that computes knowledge gradients of candidates in states, in units of the reward.
+
+        `rule` says how a knowledge gradient is estimated from posterior means after a new reward.
+        """
         return TransformedGains(self.posterior, self.search.gains(rule))
 
 

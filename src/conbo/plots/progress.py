@@ -231,7 +231,10 @@ def _told(trial: Trial) -> str:
 
 
 def _unit(span: float) -> tuple[str, float]:
-    """A time unit in which a span of this many seconds is a number with few digits, and how many seconds it has."""
+    """Choose a time unit for a span of this many seconds, and return its name and its length in seconds.
+
+    It is the longest unit (days, hours, minutes) of which the span has more than three, otherwise seconds.
+    """
     for unit, seconds in (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0)):
         if span > 3 * seconds:
             return unit, seconds

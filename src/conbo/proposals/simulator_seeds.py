@@ -61,8 +61,9 @@ def paired_seeds(
 ) -> list[int | None]:
     """Decide which points (n, d) of a batch share a new simulator seed, and return the seeds of all points.
 
-    In `seeds` and in the result, None stands for a new seed of one point alone.  In the result, points with the same
-    negative number share a new seed.
+    An entry of `seeds` is a seed that was used before, which is never negative, or None for a new one.  In the result,
+    points with the same negative number share a new seed, and None stands for a new seed of one point alone.  Seeds
+    that were used before stay unchanged.
     """
     # every new seed of the batch gets a negative number of its own, different from NEW_SEED
     chosen = [NEW_SEED - 1 - place if seed is None else seed for place, seed in enumerate(seeds)]

@@ -1,4 +1,8 @@
-"""Makes dicts for JSON from trials and studies, and checks labels, keys, leases and numbers of trials in requests."""
+"""Makes dicts for JSON from trials and studies, and checks what a request for trials contains.
+
+A request has the number of trials that the client wants, the label of its worker, an idempotency key, and the length of
+the lease in seconds.
+"""
 
 import hashlib
 import secrets

@@ -20,7 +20,10 @@ def missing_trials(ends: Ends, optimizer: Optimizer) -> float:
 
 
 def reached_end(ends: Ends, optimizer: Optimizer, seconds: float) -> Stopped | None:
-    """Name of the condition that ends a run after this many seconds, or None; running trials do not count yet."""
+    """Name of the condition that has ended a run, or None if the run goes on; `seconds` is how long it has lasted.
+
+    Only trials that have ended count, with their costs. Running trials do not count yet.
+    """
     if optimizer.n_completed >= wanted_trials(ends):
         return "evaluations"
     if ends.budget is not None and optimizer.total_cost()[0] >= ends.budget:

@@ -73,7 +73,10 @@ class SharedOptimizer:
         lease: float | None,
         owner: str | None = None,
     ) -> list[Trial] | None:
-        """Add trials as `add` does, but do not wait: return None if it is, or has become, another worker's turn."""
+        """Add trials as `add` does, but do not wait for the turn to suggest, which one worker has at a time.
+
+        Return None if another worker has the turn, or took it over because `choose` lasted too long.
+        """
         if not self.records.take_turn(heartbeat.worker, TURN_SECONDS):
             return None
         heartbeat.has_turn = True

@@ -64,7 +64,7 @@ def _machine() -> str:
 def _start(pid: int) -> str | None:
     """The time at which a process started, in clock ticks since the machine booted; None if it is not known.
 
-    A zombie, which has ended but was not reaped by its parent, counts as ended.
+    The result is "ended" for a zombie: a process that has ended, but whose parent has not yet read its exit status.
     """
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
