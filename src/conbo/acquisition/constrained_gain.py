@@ -192,7 +192,10 @@ class ConstrainedGains:
         self._known: ShortLists | None = None  # the short lists computed so far
 
     def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
-        """Return a function from r candidates (r, d) to rough gains (r, m) in m states (m, d_s), for screening."""
+        """Return a fast function that roughly estimates constrained knowledge gradients (r, m) of candidates (r, d).
+
+        `states` (m, d_s) are the states in which they are estimated.  The function serves to screen many candidates.
+        """
         lists, (m, d_s) = self.lists(states), states.shape
         points = torch.cat([states[:, None].expand(-1, lists.actions.shape[1], -1), lists.actions], -1)
         flat, shape = points.flatten(0, 1), points.shape[:2]
@@ -248,7 +251,7 @@ class ConstrainedGains:
     def lists(self, states: Tensor) -> ShortLists:
         """Return the actions that may become the best ones of states (m, d_s), and each state's lowest expected reward.
 
-        They are computed once for each state.
+        Both are computed only once for each state.
         """
         keys = [tuple(state) for state in states.tolist()]
         new = {key: row for row, key in enumerate(keys) if key not in self._rows}
@@ -289,10 +292,10 @@ class ConstrainedGains:
 class ConstrainedStatesAhead:
     """A function from candidates to their constrained knowledge gradients in m fixed states.
 
-    There are r sets of m states; every candidate is given with the index of its set.
-
-    The best action of a state is sought in its short list, to which the action of the first candidate of the set is
-    added.  Later candidates do not change the list, so that the gain is a smooth function of the candidate.
+    There are r sets of m states; every candidate is given with the index of its set.  The best action of a state is
+    sought in a short list of actions that may become the best, and to which the action of the set's first candidate is
+    added.  Later candidates do not change the list, so that the knowledge gradient is a smooth function of the
+    candidate.
     """
 
     def __init__(self, gains: ConstrainedGains, states: Tensor) -> None:
@@ -303,7 +306,10 @@ class ConstrainedStatesAhead:
         self._own = states.new_full((len(states), self._actions.shape[-1]), torch.nan)
 
     def __call__(self, candidates: Tensor, rows: Tensor) -> ConstrainedLineGains:
-        """Compute gains (k, m) of k candidates (k, d); those of candidate i are in the m states of set `rows[i]`."""
+        """Compute constrained knowledge gradients (k, m) of k candidates (k, d), each in m states of its own.
+
+        The states of candidate i are those of the set `rows[i]`.
+        """
         new = self._own[rows].isnan().any(-1)
         self._own[rows[new]] = candidates[new, self._states.shape[-1] :]
         own = self._own[rows][:, None, None].expand(-1, self._states.shape[1], 1, -1)

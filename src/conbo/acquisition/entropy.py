@@ -143,8 +143,9 @@ class Information:
     def at(self, states: Tensor) -> "StatesInformed":
         """Return a function from candidates to the mutual information between their observations and peaks of states.
 
-        The states (r, m, d_s) are r sets of m states; every candidate is given with the index of its set.  Functions
-        are drawn from the model in these states once, for all calls.
+        A peak is the best action or the best value of a state.  The states (r, m, d_s) are r sets of m states; every
+        candidate is given with the index of its set.  Functions are drawn from the model in these states once, for all
+        calls.
         """
         flat = states.flatten(0, 1)
         known: dict[bytes, int] = {}
@@ -156,8 +157,8 @@ class Information:
     def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
         """Return a function for screening: from candidates (r, d) to mutual information (r, m) with peaks of states.
 
-        There are r candidates and m states (m, d_s).  The function is cheap because it treats observations as Gaussian,
-        and uses few draws.
+        There are r candidates and m states (m, d_s).  A peak is the best action or the best value of a state.  The
+        function is cheap because it treats observations as Gaussian, and draws only a few functions from the model.
         """
         tables, m = self.tables(states, climb=0), len(states)
 
@@ -172,9 +173,10 @@ class Information:
         return function
 
     def gains(self, candidates: Tensor, states: Tensor, tables: PeakTables, which: Tensor) -> LineGains:
-        """Compute the mutual information (k, m) of k candidates (k, d) with the peaks of m states each (k, m, d_s).
+        """Compute the mutual information (k, m) of observations at k candidates (k, d) with the peaks of m states each.
 
-        `tables` holds draws of the model in these states, and `which` (k, m) is the index of each state there.
+        A peak is the best action or the best value of a state, and the states are (k, m, d_s). `tables` holds draws of
+        the model in these states, and `which` (k, m) is the index of each state there.
         """
         shape, mine = which.shape, tables.select(which.flatten())
         actions = mine.points[..., self.belief.n_state_dims :].unflatten(0, shape)
@@ -216,14 +218,18 @@ class Information:
 
 
 class StatesInformed:
-    """A function from candidates to the mutual information between their observations and peaks of fixed states."""
+    """A function from candidates to the mutual information between their observations and peaks of fixed states.
+
+    A peak is the best action or the best value of a state.
+    """
 
     def __init__(self, information: Information, states: Tensor, tables: PeakTables, index: Tensor) -> None:
         self._information, self._states, self._tables, self._index = information, states, tables, index
 
     def __call__(self, candidates: Tensor, rows: Tensor) -> LineGains:
-        """Compute the mutual information (k, m) of k candidates (k, d) with the peaks of m states each.
+        """Compute the mutual information (k, m) of observations at k candidates (k, d) with the peaks of m states each.
 
-        For candidate i, these are the states of the set `rows[i]`.
+        A peak is the best action or the best value of a state. For candidate i, the states are those of the set
+        `rows[i]`.
         """
         return self._information.gains(candidates, self._states[rows], self._tables, self._index[rows])

@@ -91,7 +91,10 @@ class StateRuleRecipe(Protocol):
         """Build the rule from a belief, which is what is known so far."""
 
     def shared(self, share: float) -> Self:
-        """Return the recipe of a cheaper rule, whose number of states is multiplied by `share`."""
+        """Return the recipe of a cheaper rule, whose number of states is multiplied by `share`, which is at most one.
+
+        Under an average of models, it is the weight of one model.
+        """
 
 
 @dataclass(frozen=True)
@@ -121,7 +124,10 @@ def exact_states(belief: Belief) -> ExactStates | None:
 
 @dataclass(frozen=True)
 class StratifiedStates:
-    """A recipe for stratified states: a pool is cut into cells of equal importance, and one state represents each."""
+    """A recipe for stratified states: a pool of states is cut into cells, and one state represents each cell.
+
+    The cells have equal importance, where the importance of a state is a rough estimate of a candidate's value there.
+    """
 
     n_states: int = 20  # number of cells
     pool: int = 256  # number of states in the pool
@@ -179,7 +185,8 @@ def by_importance(importance: Tensor, n: int) -> tuple[Tensor, Tensor]:
 
     Return the indices (r, n) of the chosen states, and how many states each of them represents (r, n).  A state with
     more than one n-th of the total importance is chosen, and represents itself.  The others are cut into cells of equal
-    importance; the middle state represents its cell, as so many states: the cell's importance divided by its own.
+    importance, and the middle state represents its cell.  The number of states that it represents is the importance of
+    the cell divided by its own.
     """
     highest, order = importance.topk(n)
     alone = (n * highest > importance.sum(-1, keepdim=True)).sum(-1, keepdim=True)  # (r, 1), always below n
@@ -215,7 +222,7 @@ class GaussianStates:
         return replace(self, n_states=ceil(share * self.n_states))
 
     def build(self, belief: Belief, generator: torch.Generator) -> StateRule:
-        """Build the rule for one belief; all candidates share the same standard normal draws.
+        """Build the rule for one belief; states are sampled with the same standard normal draws for all candidates.
 
         If there are few states, the rule takes all of them.  If some state parameter is categorical, it is stratified
         sampling instead.
@@ -327,7 +334,10 @@ class ConditionalAcquisition:
         return self.integral(points, LOOK_AGAIN)
 
     def integral(self, points: Tensor, times: int = 1) -> Tensor:
-        """Return the integrals over states (c,) at points (c, d), with `times` as many states as in local searches."""
+        """Return the integrals over states (c,) at points (c, d).
+
+        The number of states in each integral is `times` the number in local searches.
+        """
         chosen = self.states_of(points, times)
         gains = self.value.at(chosen.states)(points, torch.arange(len(points), device=points.device))
         return (chosen.weights * gains.values).sum(-1)
@@ -335,7 +345,7 @@ class ConditionalAcquisition:
     def states_of(self, points: Tensor, times: int = 1) -> WeightedStates:
         """Choose states and weights for the integral over states, for each point (c, d).
 
-        There are `times` as many states as in local searches.
+        The number of states is `times` the number in local searches.
         """
         return self.rule.around(points[:, : self._d_s], self._importance(points), times)
 
@@ -389,7 +399,10 @@ class AveragedAcquisition:
         return self.integral(points, LOOK_AGAIN)
 
     def integral(self, points: Tensor, times: int = 1) -> Tensor:
-        """Return the integrals over states (c,) at points (c, d), with `times` as many states as in local searches."""
+        """Return the integrals over states (c,) at points (c, d), averaged over the models.
+
+        The number of states in each integral is `times` the number in local searches.
+        """
         return weighted(self.weights, [part.integral(points, times) for part in self.parts])
 
     def local(self, starts: Tensor) -> BatchedFunction:

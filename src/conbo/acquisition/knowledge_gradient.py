@@ -64,9 +64,9 @@ DISCRETE = GainRule(None, discrete_gain, expected_gain)  # the rule for a maximu
 
 @cache
 def _integral(n_z: int, spread: float, device: torch.device) -> ConvexIntegral:
-    """Return the rule that estimates the mean of a convex function of Z ~ N(0, 1) from its tangents at n_z nodes.
+    """Return the rule that estimates the mean of a convex function of Z ~ N(0, 1) from its tangents at n_z values of Z.
 
-    The nodes are quantiles of a normal distribution with standard deviation `spread`. The rule is cached.
+    These values (nodes) are quantiles of a normal distribution with standard deviation `spread`. The rule is cached.
     """
     return ConvexIntegral(quantile_nodes(n_z, spread).to(device))
 

@@ -120,23 +120,30 @@ class StateProfile:
         self._search = belief.search(actions)
 
     def best(self, states: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the highest posterior quantile μ + level σ (m,) of each state (m, d_s), and its gradient (m, d).
+        """Return the highest posterior quantile over actions in each state (m, d_s): values (m,) and gradients (m, d).
 
-        The gradient is zero in the columns of actions.
+        The quantile is `level` standard deviations above the posterior mean. The gradient is zero in the columns of
+        actions.
         """
         value, gradient = self.quantile(self.best_points(states))
         gradient[:, self._d_s :] = 0.0
         return value, gradient
 
     def quantile(self, points: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the posterior quantile μ + level σ (c,) at points (c, d), and its gradients (c, d)."""
+        """Return the posterior quantiles (c,) at points (c, d), and their gradients (c, d).
+
+        The quantile is `level` standard deviations above the posterior mean.
+        """
         moments = self._posterior.moments(points)
         sd = moments.variance.clamp_min(LEAST_VARIANCE).sqrt()
         gradient = moments.mean_gradient + self._level * moments.variance_gradient / (2 * sd[:, None])
         return moments.mean + self._level * sd, gradient
 
     def best_points(self, states: Tensor) -> Tensor:
-        """Return, for each state (m, d_s), the point (m, d) with the highest posterior quantile μ + level σ."""
+        """Return, for each state (m, d_s), the point (m, d) with the highest posterior quantile.
+
+        The quantile is `level` standard deviations above the posterior mean.
+        """
         if self._level == 0:
             return torch.cat([states, self._search.best(states).actions], -1)
         m, p = len(states), len(self._actions)

@@ -75,7 +75,7 @@ class ActionFunctions:
         return self.factor.box
 
     def pooled(self, correlation: Tensor, pool: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the means and slopes (r, p) of all functions at the same p actions.
+        """Return means and slopes (r, p) of the r functions mean + z slope, all at the same p actions.
 
         `pool` (p, width) holds these actions as scaled inputs, and `correlation` (n, p) their correlations with the
         observed actions.
@@ -86,7 +86,7 @@ class ActionFunctions:
         return mean, slope
 
     def at(self, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return means and slopes (r, q) of each of the r functions at q actions of its own (r, q, width).
+        """Return means and slopes (r, q) of the r functions mean + z slope, each at q actions of its own (r, q, width).
 
         The third result (r, q, n) holds the correlations of these actions with the n observed ones.
         """
@@ -97,7 +97,10 @@ class ActionFunctions:
         return mean, slope + self.slope_constant[:, None], correlation
 
     def lines_at(self, actions: Tensor) -> tuple[Tensor, Tensor]:
-        """Return means and slopes (r, q) of each of the r functions at q actions of its own (r, q, width)."""
+        """Return means and slopes (r, q) of the r functions mean + z slope, each at q actions of its own.
+
+        These `actions` (r, q, width) are scaled inputs.
+        """
         if not self._is_compiled(actions):
             return self.at(actions)[:2]
         unmoved = replace(self, limits=None)._maximize_compiled(actions, actions.new_zeros(actions.shape[:2]), 0, False)

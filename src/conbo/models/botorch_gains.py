@@ -71,9 +71,10 @@ class BotorchLines:
         return cls(mean, covariance / sd[:, None, None], posterior, candidates, states, actions)
 
     def gradient(self, pull: Tensor) -> Tensor:
-        """Return the gradient (k, d) of Σ pull · slope, over states and actions, with respect to the k candidates.
+        """Return the gradients (k, d) of Σ pull · slope with respect to the k candidates.
 
-        `pull` (k, m, q) are weights of the q actions in each of the m states, all of which are held fixed.
+        The sum is over q actions in each of m states, which are held fixed, and `pull` (k, m, q) are given weights. A
+        slope says how strongly the posterior mean of an action reacts to a new reward at the candidate.
         """
         with torch.enable_grad():
             variable = self.candidates.detach().clone().requires_grad_(True)
@@ -115,8 +116,8 @@ class BotorchGains:
     def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
         """Return a fast function that estimates knowledge gradients (r, m) of candidates (r, d) in states (m, d_s).
 
-        It considers only actions of the pool, without a search for better ones. If `rule.nodes` is not None, these are
-        only the last ROUGH_ACTIONS of the pool.
+        It considers only actions of the pool, without a search for better ones. If the rule needs such a search (its
+        `nodes` are not None), only the last ROUGH_ACTIONS of the pool are considered.
         """
         actions = self.actions if self.rule.nodes is None else self.actions[-ROUGH_ACTIONS:]
 

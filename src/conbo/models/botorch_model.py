@@ -120,7 +120,7 @@ class BotorchPosterior:
         return points.new_full(points.shape[:-1], self.noise)
 
     def noise_gradient(self, points: Tensor) -> Tensor:
-        """Zeros (..., d), because the noise variance is the same everywhere."""
+        """Gradients (..., d) of `noise_at` with respect to points: zeros, because the noise is the same everywhere."""
         return torch.zeros_like(points)
 
     def covariance(self, a: Tensor, b: Tensor) -> Tensor:
@@ -167,12 +167,15 @@ class BotorchPosterior:
 
     @property
     def state_lengthscales(self) -> Tensor:
-        """The lengthscale ASSUMED_LENGTHSCALE for each state column (d_s,), because the model's own are not known."""
+        """Assumed lengthscales (d_s,) of the state columns: ASSUMED_LENGTHSCALE, because the model's are not known."""
         like = next(self.model.parameters())
         return torch.full((self.n_state_dims,), ASSUMED_LENGTHSCALE, dtype=torch.float64, device=like.device)
 
     def state_features(self, states: Tensor) -> Tensor:
-        """Return states (..., d_s) divided by ASSUMED_LENGTHSCALE, because the model's lengthscales are not known."""
+        """Return states (..., d_s) as features, which `state_correlation` compares.
+
+        They are divided by ASSUMED_LENGTHSCALE, because the model's own lengthscales are not known.
+        """
         return states / ASSUMED_LENGTHSCALE
 
     def state_correlation(self, a: Tensor, b: Tensor) -> Tensor:

@@ -36,12 +36,12 @@ class TrendFamily:
 
     @property
     def typical_loadings(self) -> tuple[float, ...]:
-        """Empty, because this family has no loadings, which are parameters that may be negative."""
+        """Prior means of the loadings (parameters that may be negative); empty: this family has none."""
         return ()
 
     @property
     def largest_loadings(self) -> tuple[float, ...]:
-        """Empty, because this family has no loadings, which are parameters that may be negative."""
+        """Largest absolute values of the loadings (parameters that may be negative); empty: this family has none."""
         return ()
 
     def kernel(self, parameters: Tensor) -> CategoryKernel:
@@ -51,11 +51,12 @@ class TrendFamily:
         return CategoryKernel(*factors, Trend(trend, difference), constant)
 
     def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
-        """Return covariances K = ((σ₀² + δ σ₁²) φ_X + δ σ₃²) φ_C of n points for r sets of p parameters and a pullback.
+        """Return covariances K (r, n, n) of n points for r sets of p parameters, and their pullback.
 
-        φ_X is the correlation of actions, and φ_C that of the states' numeric columns; δ is 1 for equal categories,
-        else 0. σ₀² is the variance of the trend, σ₁² of deviations from it, and σ₃² of what all actions share. K is
-        (r, n, n). The pullback converts a gradient ∂/∂K to the gradient ∂/∂parameters (r, p).
+        K = ((σ₀² + δ σ₁²) φ_X + δ σ₃²) φ_C, where φ_X is the correlation of actions, and φ_C that of the states'
+        numeric columns; δ is 1 for equal categories, else 0. σ₀² is the variance of the trend that all states share,
+        σ₁² of deviations from it, and σ₃² of what all actions share. The pullback converts a gradient ∂/∂K to the
+        gradient ∂/∂parameters (r, p).
         """
         blocks = CategoryBlocks(self.states, self.actions, self.profile, points, parameters)
         trend, difference, constant = parameters[:, self.n_lengthscales :].exp().T[..., None, None]
@@ -95,13 +96,19 @@ class MultiTaskFamily:
 
     @property
     def typical_loadings(self) -> tuple[float, ...]:
-        """Prior means of the entries of the loading matrix W: the same number in its first column, 0 in the others."""
+        """Prior means of the entries of W: the same number in its first column, 0 in the others.
+
+        W is the loading matrix of the covariance W Wᵀ + diag(v) between the choices of a categorical column.
+        """
         row = (TYPICAL_LOADING, *[0.0] * (self.rank - 1))
         return row * sum(self._counts)
 
     @property
     def largest_loadings(self) -> tuple[float, ...]:
-        """Largest absolute value of each entry of the loading matrix W."""
+        """Largest absolute value of each entry of W.
+
+        W is the loading matrix of the covariance W Wᵀ + diag(v) between the choices of a categorical column.
+        """
         return (LARGEST_LOADING,) * len(self.typical_loadings)
 
     @property
@@ -127,12 +134,12 @@ class MultiTaskFamily:
         return rest[:, :choices].exp(), rest[:, choices].exp(), loadings
 
     def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
-        """Return covariances K = (T φ_X + δ σ₃²) φ_C of n points for r sets of p parameters, and their pullback.
+        """Return covariances K (r, n, n) of n points for r sets of p parameters, and their pullback.
 
-        T is the product over categorical columns of W Wᵀ + diag(v), the covariance of the column's choices. φ_X is the
-        correlation of actions, and φ_C that of the states' numeric columns. δ is 1 for equal categories, else 0, and
-        σ₃² is the variance of what all actions share. K is (r, n, n). The pullback converts a gradient ∂/∂K to
-        ∂/∂parameters (r, p).
+        K = (T φ_X + δ σ₃²) φ_C, where T is the product over categorical columns of W Wᵀ + diag(v), the covariance of
+        the column's choices. φ_X is the correlation of actions, and φ_C that of the states' numeric columns. δ is 1 for
+        equal categories, else 0, and σ₃² is the variance of what all actions share. The pullback converts a gradient
+        ∂/∂K to ∂/∂parameters (r, p).
         """
         blocks = CategoryBlocks(self.states, self.actions, self.profile, points, parameters)
         own, constant, loadings = self._unpacked(parameters)
@@ -189,11 +196,11 @@ class CategoryBlocks:
         self.same = same_choices(self.choices, self.choices)
 
     def covariance(self, table: Tensor, constant: Tensor) -> tuple[Tensor, Pullback]:
-        """Return covariances K = (table φ_X + δ constant) φ_C (r, n, n) of n points for r kernels, and their pullback.
+        """Return covariances K (r, n, n) of n points for r kernels, and their pullback.
 
-        φ_X, φ_C and δ are as in the class, `table` (r, n, n) is the covariance of categories, and `constant` (r, 1, 1)
-        the variance of what all actions share. The pullback converts a gradient ∂/∂K to gradients with respect to the
-        log-lengthscales, the table and the logarithm of the constant.
+        K = (table φ_X + δ constant) φ_C, with φ_X, φ_C and δ as in the class. `table` (r, n, n) is the covariance of
+        categories, and `constant` (r, 1, 1) the variance of what all actions share. The pullback converts a gradient
+        ∂/∂K to gradients with respect to the log-lengthscales, the table and the logarithm of the constant.
         """
         x, c = self._x, self._c
         inner = table * x.value + constant * self.same

@@ -173,10 +173,10 @@ class CategoryKernel(Kernel):
     constant: float  # σ₃²
 
     def scale(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return A = T k_C (..., p, q), the factor of the correlation κ of actions in the kernel A κ + B.
+        """Return A (..., p, q), the factor of the correlation κ of actions in the kernel A κ + B.
 
-        T is the covariance of categories, and k_C the correlation of numeric columns, of p states a (..., p, width) and
-        q states b (..., q, width), given as scaled inputs.
+        A = T k_C, where T is the covariance of categories, and k_C the correlation of numeric columns, of p states a
+        (..., p, width) and q states b (..., q, width), given as scaled inputs.
         """
         table = self.categories.covariance(self.choices(a), self.choices(b))
         return table * self._numbers(a, b)[0] if self.states.columns.numeric else table
@@ -189,10 +189,11 @@ class CategoryKernel(Kernel):
         return self.categories.covariance(self.choices(a), self.choices(b)) * self._numbers(a, b)[1]
 
     def offset(self, a: Tensor, b: Tensor) -> Tensor | None:
-        """Return B = δ σ₃² k_C (..., p, q), the term of the kernel A κ + B that does not depend on the actions.
+        """Return B (..., p, q), the term of the kernel A κ + B that does not depend on the actions.
 
-        κ is the correlation of actions, δ is 1 for states with equal categories, else 0, σ₃² is the variance of this
-        term, and k_C the correlation of numeric columns. `a` and `b` are p and q states as scaled inputs.
+        κ is the correlation of actions. B = δ σ₃² k_C, where δ is 1 for states with equal categories, else 0, σ₃² is
+        the variance of this term, and k_C the correlation of numeric columns. `a` and `b` are p and q states as scaled
+        inputs.
         """
         table = same_choices(self.choices(a), self.choices(b)).mul_(self.constant)
         return table * self._numbers(a, b)[0] if self.states.columns.numeric else table

@@ -21,8 +21,9 @@ MOST_NOISE = 0.05  # largest noise variance: with more, the expected reward is a
 def settled_sites(start: Mode, points: Tensor, rewards: Tensor, noise: Expected, floor: float) -> Sites:
     """Return n pseudo-observations in place of rewards (n,) at points (n, d), of which some are clipped at the floor.
 
-    They depend on the hyperparameters, so both are computed in turn. The hyperparameters start at `start`, a mode for
-    the rewards above the floor. `noise` is the name of the noise's prior.
+    Pseudo-observations and hyperparameters depend on each other, so they are computed alternately. The hyperparameters
+    start at `start`, their mode (a maximum of their posterior density) for the rewards above the floor. `noise` is the
+    name of the noise's prior.
     """
     target, parameters, there = start.target, start.parameters, points.cpu()
     for _ in range(ROUNDS):

@@ -209,7 +209,7 @@ class Conditioned:
 
     @property
     def seen_seeds(self) -> tuple[int, ...]:
-        """Empty, because this model ignores simulator seeds."""
+        """The simulator seeds of the observations: empty, because this model ignores seeds."""
         return ()
 
     def for_seeds(self, seeds: Tensor) -> Self:

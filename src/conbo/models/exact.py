@@ -68,8 +68,8 @@ class ExactPosterior(Conditioned):
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
         """Return which states (m, d_s) have a correlation of at least `least` with some known state (k, d_s).
 
-        Lengthscales above LARGEST_LENGTHSCALE are reduced to it, because the best action may change faster with the
-        state than the rewards do.
+        For this, lengthscales above LARGEST_LENGTHSCALE are reduced to it, because the best action may change faster
+        with the state than the rewards do.
         """
         factor = self.kernel.states
         factor = replace(factor, lengthscales=factor.lengthscales.clamp_max(LARGEST_LENGTHSCALE))

@@ -53,9 +53,10 @@ class ExactLines:
     rows: StateRows
 
     def gradient(self, pull: Tensor) -> Tensor:
-        """Return the gradient (k, d) of Σ pull · slope, over states and actions, with respect to the k candidates.
+        """Return the gradients (k, d) of Σ pull · slope with respect to the k candidates.
 
-        `pull` (k, m, q) are weights of the q actions in each of the m states, all of which are held fixed.
+        The sum is over q actions in each of m states, which are held fixed, and `pull` (k, m, q) are given weights. A
+        slope says how strongly the posterior mean of an action reacts to a new reward at the candidate.
         """
         posterior, ahead, rows = self.posterior, self.ahead, self.rows
         # Σ pull σ̃ = Σ pull kⁿ(x*, candidate) / sd, and kⁿ = k⁰(x*, candidate) - k⁰(x*, X̃) K⁻¹ k⁰(X̃, candidate)
@@ -270,10 +271,11 @@ class StatesAhead:
         return torch.where(higher[..., None], others[rows, rivals], pool.features[pooled_best])
 
     def _best_start(self, functions: ActionFunctions, nodes: Tensor, starts: Tensor) -> Tensor:
-        """Take a few steps from every start, and return the highest end point for each function and node.
+        """Take TRIAL_STEPS Newton steps from every start, and return the highest end point for each function and node.
 
-        There are k·m functions (m states of each of k candidates) and q nodes, which are values of z. `starts` are
-        (k·m, q, starts, width), and the result is (k·m, q, width).
+        There are k·m functions: posterior means after a new reward, in m states of each of k candidates. The q `nodes`
+        are values of z: the reward is z standard deviations above its prediction. `starts` are (k·m, q, starts, width),
+        and the result is (k·m, q, width).
         """
         _, q, n_starts, _ = starts.shape
         z = nodes.repeat_interleave(n_starts)

@@ -244,8 +244,9 @@ def refitted_modes(
 ) -> list[Mode]:
     """Return the modes of recorded models for new rewards, found by local search from the recorded parameters.
 
-    The list is empty if the models were recorded for clipped rewards and the new rewards are not clipped. `floor` is
-    where the new rewards are clipped; None if they are not.
+    A mode is a local maximum of the posterior density of a model's hyperparameters. The list is empty if the models
+    were recorded for clipped rewards and the new rewards are not clipped. `floor` is where the new rewards are clipped;
+    None if they are not.
     """
     sites = None
     if records and records[0]["floor"] is not None:

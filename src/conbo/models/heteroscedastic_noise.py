@@ -52,5 +52,8 @@ class HeteroscedasticNoise:
 
 
 def centered_features(columns: Columns, points: Tensor) -> Tensor:
-    """Return 2 h - 1 (..., features) for the features h of points (..., d), which centers numbers in [0, 1]."""
+    """Return centered features (..., features) of points (..., d): 2 h - 1 for every feature h.
+
+    A number in [0, 1] is then between -1 and 1.
+    """
     return 2 * columns.features(points) - 1

@@ -136,12 +136,12 @@ class ProductFamily:
 
     @property
     def typical_loadings(self) -> tuple[float, ...]:
-        """Empty, because this family has no loadings, which are parameters that may be negative."""
+        """Prior means of the loadings (parameters that may be negative); empty: this family has none."""
         return ()
 
     @property
     def largest_loadings(self) -> tuple[float, ...]:
-        """Empty, because this family has no loadings, which are parameters that may be negative."""
+        """Largest absolute values of the loadings (parameters that may be negative); empty: this family has none."""
         return ()
 
     @property
@@ -254,9 +254,9 @@ class Block:
 
 
 class Term:
-    """The covariance σ² φ (r, n, n) that a main effect adds between n points, for r sets of parameters.
+    """The covariance (r, n, n) that a main effect adds between n points, for r sets of parameters.
 
-    φ is a correlation of states, or of actions.
+    It is σ² φ, where σ² is a variance, and φ a correlation of states, or of actions.
     """
 
     def __init__(

@@ -254,9 +254,10 @@ class ProductKernel(Kernel):
     outputscale: float = 1.0  # σ²
 
     def scale(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return A = σ² k_S (..., p, q), the factor of the correlation κ of actions in the kernel A κ + B.
+        """Return A (..., p, q), the factor of the correlation κ of actions in the kernel A κ + B.
 
-        σ² is the variance, and k_S the correlation of p states a and q states b, given as scaled inputs.
+        A = σ² k_S, where σ² is the variance, and k_S the correlation of p states a and q states b, given as scaled
+        inputs.
         """
         return self.outputscale * self.states.correlation(a, b)
 

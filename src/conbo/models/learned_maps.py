@@ -88,9 +88,10 @@ class LearnedMaps:
         return torch.stack([in_distance.sum(-1) + prior, in_power.sum(-1)], -1)
 
     def _below(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return log t (r, 1), the power λ (r, 1), and log((c - y) / (c - best)) (r, n) for r pairs of parameters.
+        """Return log t (r, 1), the power λ (r, 1), and log-distances (r, n) from a ceiling, for r rows of parameters.
 
-        y are the n rewards, `best` is the highest of them, and c is the ceiling. t is as in the class.
+        The log-distances are log((c - y) / (c - best)), where y are the n rewards, `best` is the highest of them, and c
+        is the ceiling. t is as in the class.
         """
         distance, power = parameters[:, :1], parameters[:, 1:]
         return distance, power, torch.log1p((self.best - self.rewards) / self.reach / distance.exp())

@@ -161,7 +161,7 @@ class LogPosterior:
 
     @cached_property
     def _of_terms(self) -> TermLikelihoods:
-        """Computes log-likelihoods by compiled loops; the covariance must be a sum of `ProductTerm`s."""
+        """The object that computes log-likelihoods by compiled loops, if the covariance is a sum of `ProductTerm`s."""
         return TermLikelihoods(self._terms, self.points, self.rewards, self._n_kernel)
 
     def with_rewards(self, parameters: Tensor, rewards: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -224,7 +224,7 @@ class LogPosterior:
         return self._imagined_gradients(parameters).square().mean(0) + torch.from_numpy(self._spread**-2)
 
     def peak(self, parameters: Tensor) -> "Peak":
-        """Return Laplace's approximation of the log-density at a mode (p,)."""
+        """Return Laplace's approximation of the log-density at a mode (p,), which is a local maximum of the density."""
         second, mean = self._second_derivatives(parameters)
         scale = torch.from_numpy(self._spread)
         curvatures, directions = torch.linalg.eigh(second)

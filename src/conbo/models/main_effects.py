@@ -49,7 +49,7 @@ class MainEffectsKernel(Kernel):
         return self.interaction.actions
 
     def scale(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return A + σ_X² (..., p, q), the factor of the correlation κ of actions in the kernel.
+        """Return the factor (..., p, q) of the correlation κ of actions in the kernel: A + σ_X².
 
         A is the factor of κ in the kernel A κ + B without main effects, and σ_X² is the variance of the action's main
         effect. `a` and `b` are p and q states as scaled inputs.
@@ -65,7 +65,7 @@ class MainEffectsKernel(Kernel):
         return self.interaction.scale_slope(a, b)
 
     def offset(self, a: Tensor, b: Tensor) -> Tensor | None:
-        """Return B + σ_S² k_S' (..., p, q), the term of the kernel that does not depend on actions.
+        """Return the term (..., p, q) of the kernel that does not depend on actions: B + σ_S² k_S'.
 
         B is this term of the kernel A κ + B without main effects, where κ is the correlation of actions, and σ_S² k_S'
         is the covariance of the state's main effect. `a` and `b` are p and q states as scaled inputs.
@@ -149,7 +149,7 @@ class MainEffectsKernel(Kernel):
     def _features(self) -> slice | list[int]:
         """Indices of the scaled inputs that the state's main effect uses.
 
-        If these are all, it is a slice, because indexing by a list makes a GPU wait.
+        If it uses all of them, they are given as a slice, because indexing by a list makes a GPU wait.
         """
         used = effect_features(self.states.columns)
         return slice(None) if len(used) == self.states.columns.width else list(used)
@@ -260,10 +260,10 @@ class MainEffectsFamily(ExtendedFamily):
         return interaction + of_action.matrix + of_state.matrix, with_main_effects
 
     def from_interaction(self, parameters: Tensor) -> Tensor:
-        """Return parameters (p,) to start a local search from, given the mode of the family without main effects.
+        """Return parameters (p,) to start a fit from, given the fitted parameters of the family without main effects.
 
-        The variance of that mode is shared equally by the kernel without main effects and both main effects. The
-        state's main effect starts with the mode's lengthscales of states.
+        The fitted variance is shared equally by the kernel without main effects and both main effects. The state's main
+        effect starts with the fitted lengthscales of states.
         """
         own, n_l, n_v = parameters[None].clone(), self.family.n_lengthscales, self.family.n_variances
         total = own[:, n_l : n_l + n_v].exp().sum().log()

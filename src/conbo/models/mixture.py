@@ -51,9 +51,9 @@ class Mixture:
         return self.members[0]
 
     def most_probable(self, share: float) -> Posterior:
-        """Return the average of the most probable members, as few as have a total weight of at least `share`.
+        """Return the average of the most probable models alone, as few as have a total weight of at least `share`.
 
-        If one member is enough, the result is this member.
+        If one model is enough, the result is its posterior.
         """
         count = 1 + int((self.weights.cumsum(0)[:-1] < share).sum())
         if count == 1:
@@ -120,7 +120,7 @@ class Mixture:
     def leave_one_out(self) -> tuple[Tensor, Tensor] | None:
         """Return leave-one-out residuals (n,) and predictive standard deviations (n,), noise included.
 
-        The members keep the weights that they have with all rewards. None if a member cannot compute residuals.
+        The averaged models keep the weights that they have with all rewards. None if a model cannot compute residuals.
         """
         known = [found for member in self.members if (found := member.leave_one_out()) is not None]
         if len(known) < len(self.members):
@@ -131,22 +131,22 @@ class Mixture:
 
     @property
     def state_lengthscales(self) -> Tensor:
-        """Lengthscales (d_s,) of the state columns, in the unit cube, by the most probable member."""
+        """Lengthscales (d_s,) of the state columns, in the unit cube, by the most probable of the averaged models."""
         return self.leader.state_lengthscales
 
     def state_features(self, states: Tensor) -> Tensor:
-        """Return states (..., d_s) as features, by the most probable member; similar states have similar features."""
+        """Return states (..., d_s) as features of the most probable model, which `state_correlation` compares."""
         return self.leader.state_features(states)
 
     def state_correlation(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return correlations (p, q) of states by the most probable member: how similarly rewards depend on the action.
+        """Return correlations (p, q) of states by the most probable model: how similarly rewards depend on the action.
 
         `a` and `b` are p and q states as `state_features` returns them.
         """
         return self.leader.state_correlation(a, b)
 
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
-        """Return which states (m, d_s) resemble some known state (k, d_s) in every member.
+        """Return which states (m, d_s) resemble some known state (k, d_s) under every averaged model.
 
         Two states resemble each other if their correlation is at least `least`.
         """
@@ -158,7 +158,7 @@ class Mixture:
 
     @property
     def batches_look_ahead(self) -> bool:
-        """Whether `look_ahead_slopes` is fast for thousands of points in all members."""
+        """Whether `look_ahead_slopes` is fast for thousands of points under all averaged models."""
         return all(member.batches_look_ahead for member in self.members)
 
     def even_actions(self, actions: Tensor) -> Tensor:
@@ -192,7 +192,7 @@ class Mixture:
         return self.covariance(candidates, points) / sd[:, None]
 
     def draw_paths(self, n: int, generator: torch.Generator, features: int = 1024) -> "MixturePaths | None":
-        """Draw n functions from the mixture; None if a member cannot draw functions.
+        """Draw n functions from the mixture; None if functions cannot be drawn from one of its models.
 
         `features` is the number of random features that approximate the prior.
         """
@@ -205,7 +205,7 @@ class Mixture:
         return MixturePaths(paths) if len(paths) == len(drawn) else None
 
     def record(self) -> dict[str, Any] | None:
-        """Return the records of the members, each with its weight; None if a member has no record."""
+        """Return the records of the averaged models, each with its weight; None if a model has no record."""
         records = [member.record() for member in self.members]
         if any(record is None for record in records):
             return None
@@ -213,7 +213,7 @@ class Mixture:
         return {"members": [{"weight": weight, **(record or {})} for weight, record in pairs]}
 
     def page_record(self, space: Space) -> dict[str, Any] | None:
-        """Return what the report's web page needs to compute all members, and their weights; None if it cannot."""
+        """Return what the report's web page needs to compute all averaged models, with weights; None if it cannot."""
         records = [member.page_record(space) for member in self.members]
         if any(record is None for record in records):
             return None
@@ -222,7 +222,7 @@ class Mixture:
     def imagined(self, points: Tensor, seeds: Tensor) -> "Mixture":
         """Return the mixture given hypothetical rewards at points (k, d) with seeds (k,).
 
-        Each reward equals the member's posterior mean, so only variances change. Members that do not model effects of
+        For each averaged model, a reward equals its posterior mean, so only variances change. Models without effects of
         seeds stay unchanged.
         """
         known = (one.imagined(points, seeds) if isinstance(one, ImaginesRewards) else one for one in self.members)
@@ -231,18 +231,22 @@ class Mixture:
     def conditioned_on(
         self, points: Tensor, rewards: Tensor, noise: Tensor | None, seeds: Tensor | None = None
     ) -> "Mixture | None":
-        """Return the same mixture given these observations instead of its own; None if a member returns None."""
+        """Return the same mixture given these observations instead of its own; None if some model cannot do that.
+
+        The observations are `rewards` (n,) at `points` (n, d), with the variances `noise` (n,) if they are known, and
+        simulator seeds (n,) if they have any.
+        """
         members = [member.conditioned_on(points, rewards, noise, seeds) for member in self.members]
         known = tuple(member for member in members if member is not None)
         return Mixture(known, self.weights) if len(known) == len(members) else None
 
     def _average(self, parts: Sequence[Tensor] | Tensor) -> Tensor:
-        """Return the weighted mean over members, which are the first dimension of `parts`."""
+        """Return the weighted mean over the averaged models, which are the first dimension of `parts`."""
         stacked = parts if isinstance(parts, Tensor) else torch.stack(tuple(parts))
         return torch.einsum("j,j...->...", self.weights, stacked)
 
     def _apart(self, parts: Tensor) -> Tensor:
-        """Return the members' values (members, ...) minus their weighted mean."""
+        """Return the values (models, ...) of all averaged models minus their weighted mean."""
         return parts - self._average(parts)
 
 
@@ -258,7 +262,7 @@ class MixtureSearch:
     def best(self, states: Tensor, starts: int = 4, steps: int = 10) -> BestActions:
         """Search for the actions with the highest mean of the mixture in states (m, d_s).
 
-        Local searches start at the maxima of each member's mean.
+        In each state, local searches start at the local maxima of the mean of each averaged model.
         """
 
         def ends(chunk: Tensor) -> Tensor:
@@ -317,9 +321,10 @@ class MixtureLines:
         self.slope = mixture._average(within + between) / self._sd[:, None, None]
 
     def gradient(self, pull: Tensor) -> Tensor:
-        """Return the gradient (k, d) of Σ pull · slope, over states and actions, with respect to the k candidates.
+        """Return the gradients (k, d) of Σ pull · slope with respect to the k candidates.
 
-        `pull` (k, m, q) are weights of the q actions in each of the m states, all of which are held fixed.
+        The sum is over q actions in each of m states, which are held fixed, and `pull` (k, m, q) are given weights. A
+        slope says how strongly the posterior mean of an action reacts to a new reward at the candidate.
         """
         mixture, new = self._mixture, self._new
         mean_apart = mixture._apart(new.mean_gradient)  # (J, k, d)

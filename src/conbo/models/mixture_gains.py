@@ -18,12 +18,12 @@ class MixtureGains:
 
     @property
     def seen_seeds(self) -> tuple[int, ...]:
-        """The observed simulator seeds; empty if no member models effects of seeds."""
+        """The observed simulator seeds; empty if none of the averaged models has effects of seeds."""
         known = (value.seen_seeds for value in self.values if isinstance(value, KnowsSeeds))
         return max(known, key=len, default=())
 
     def for_seeds(self, seeds: Tensor) -> "MixtureGains":
-        """Return the knowledge gradients of new rewards with these simulator seeds, which some members may ignore."""
+        """Return the knowledge gradients of new rewards with these simulator seeds, which some models may ignore."""
         values = (value.for_seeds(seeds) if isinstance(value, KnowsSeeds) else value for value in self.values)
         return MixtureGains(tuple(values), self.weights)
 

@@ -113,12 +113,12 @@ def map_margin(n: int) -> float:
 
 
 def best_of(modes: Sequence[Mode]) -> Mode:
-    """Return the mode with the highest evidence."""
+    """Return the mode (a fitted model) with the highest evidence."""
     return max(modes, key=lambda mode: mode.evidence)
 
 
 def without_repetitions(modes: Iterable[Mode]) -> list[Mode]:
-    """Return the modes in their order, without those that nearly equal an earlier mode of the same model."""
+    """Return the modes (fitted models) in order, without those that nearly equal an earlier one of the same model."""
     kept: list[Mode] = []
     for mode in modes:
         same = (one for one in kept if one.target.family == mode.target.family and one.output == mode.output)
@@ -152,7 +152,7 @@ def modes_of_families(
 
 
 def with_main_effects(families: Sequence[MainEffectsFamily], modes: Sequence[Mode]) -> list[Mode]:
-    """Return one mode for each promising family with main effects.
+    """Return one fitted mode of the hyperparameters for each promising family with main effects.
 
     `modes` are those of the families without main effects. Families are tried in the order of their evidence without
     main effects, until main effects do not help or a family lags by far more than main effects have gained so far.
@@ -208,9 +208,10 @@ def with_warped_actions(plain: Mode) -> list[Mode]:
 
 
 def variant_modes(target: LogPosterior, start: Tensor, goal: float) -> list[Mode]:
-    """Return a list with the mode of `target` reached from `start` (p,); empty if its log-density is not above `goal`.
+    """Return a list with the mode (local maximum) of `target` that a search from `start` (p,) reaches.
 
-    A search that cannot reach the goal is stopped early.
+    The list is empty if the log-density at the mode is not above `goal`. A search that cannot reach the goal is stopped
+    early.
     """
     found = local_search(target, start[None], replace(VARIANT_HALVING, goal=goal))
     return [mode for mode in found if mode.objective > goal]
@@ -219,10 +220,11 @@ def variant_modes(target: LogPosterior, start: Tensor, goal: float) -> list[Mode
 def local_search(
     target: LogPosterior, starts: Tensor, halving: SuccessiveHalving = HALVING, curvature: Tensor | None = None
 ) -> list[Mode]:
-    """Return the distinct modes of `target` that r local searches for p parameters reach from `starts` (r, p).
+    """Return the distinct modes (local maxima) of `target` that local searches from `starts` (r, p) reach.
 
-    The best mode comes first, and those lower by more than HOPELESS_GAP are left out. `curvature` (r, p, p) holds
-    estimates of the negated second derivatives at the starts; None if there are none yet.
+    There are r starts of p parameters. The best mode comes first, and those lower by more than HOPELESS_GAP are left
+    out. `curvature` (r, p, p) holds estimates of the negated second derivatives at the starts; None if there are none
+    yet.
     """
     lower, upper = target.bounds.T
     starts = starts.clamp(lower, upper)

@@ -73,7 +73,7 @@ class OutputMap(ABC):
     def slope(self, mean: Tensor, variance: Tensor, noise: Tensor) -> Tensor:
         """Return the standard deviation of the expected reward divided by that of the Gaussian process, elementwise.
 
-        Arguments are as in `moments`.
+        `mean` and `variance` are those of the noise-free process, and `noise` is the variance of its noise.
         """
         known = variance.clamp_min(LEAST_VARIANCE)
         return (self.moments(mean, known, noise)[1] / known).clamp_min(1e-300).sqrt()

@@ -186,9 +186,10 @@ class LookAheadLines(Protocol):
         """
 
     def gradient(self, pull: Tensor) -> Tensor:
-        """Return the gradient (k, d) of Σ pull · slope, over states and actions, with respect to the k candidates.
+        """Return the gradients (k, d) of Σ pull · slope with respect to the k candidates.
 
-        `pull` (k, m, q) are weights of the q actions in each of the m states, all of which are held fixed.
+        The sum is over q actions in each of m states, which are held fixed, and `pull` (k, m, q) are given weights. A
+        slope says how strongly the posterior mean of an action reacts to a new reward at the candidate.
         """
 
 
@@ -370,9 +371,9 @@ class Averages(Protocol):
         """The posteriors that are averaged, the most probable first."""
 
     def most_probable(self, share: float) -> Posterior:
-        """Return the average of the most probable members, as few as have a total weight of at least `share`.
+        """Return the average of the most probable models alone, as few as have a total weight of at least `share`.
 
-        If one member is enough, the result is this member.
+        If one model is enough, the result is its posterior.
         """
 
 

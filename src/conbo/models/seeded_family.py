@@ -97,9 +97,10 @@ class SeededFamily(ExtendedFamily):
         return total, with_seeds
 
     def from_noise(self, parameters: Tensor, noise: float) -> Tensor:
-        """Return parameters to start a fit from, given a mode (p,) of the family without seeds and its noise variance.
+        """Return parameters to start a fit from: fitted ones (p,) of the family without seeds, plus effects of seeds.
 
-        The effects of seeds start with a total variance equal to the noise variance, but not below exp(LEAST_SHARE).
+        `noise` is the fitted noise variance of the family without seeds. The effects of seeds start with this total
+        variance, but not below exp(LEAST_SHARE).
         """
         own = parameters[None]
         level = torch.tensor([noise], dtype=own.dtype).log().clamp_min(LEAST_SHARE)
@@ -109,9 +110,9 @@ class SeededFamily(ExtendedFamily):
         return self._joined(own, lengthscales, variances)[0]
 
     def with_effect_of(self, other: "SeededFamily", theirs: Tensor, parameters: Tensor) -> Tensor:
-        """Return parameters to start a fit from: a mode (p,) of the family without seeds, plus effects of seeds.
+        """Return parameters to start a fit from: fitted ones (p,) of the family without seeds, plus effects of seeds.
 
-        The effects start as in `theirs` (q,), the mode of another family, `other`, with q parameters.
+        The effects start as in `theirs` (q,), the fitted parameters of another family with effects of seeds, `other`.
         """
         _, lengthscales, variances = other._split(theirs[None])
         return self._joined(parameters[None], lengthscales, variances)[0]

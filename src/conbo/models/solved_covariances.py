@@ -32,9 +32,9 @@ class SolvedCovariances:
         return self.on_device[1].cpu()
 
     def in_covariance(self, solved: Tensor) -> Tensor:
-        """Return the gradients ½(ααᵀ - K⁻¹) (r, n, n) of log-likelihoods with respect to r covariance matrices K.
+        """Return the gradients (r, n, n) of log-likelihoods with respect to r covariance matrices K.
 
-        `solved` is α = K⁻¹(y - m) (r, n), for n rewards y and constant means m.
+        They are ½(ααᵀ - K⁻¹), where α = K⁻¹(y - m) for n rewards y and constant means m. α (r, n) is given as `solved`.
         """
         inverses = self.on_device[1]
         there = solved.to(inverses.device)
@@ -43,8 +43,8 @@ class SolvedCovariances:
     def log_likelihoods(self, rewards: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return log-likelihoods (r,) of rewards (n,), most likely constant means (r,) and gradients (r, n, n).
 
-        There is one likelihood for each of r covariance matrices K, and its gradient is with respect to K. The constant
-        -½ n log 2π is left out.
+        Each of r covariance matrices K gives one likelihood, whose gradient is with respect to K. The constant -½ n log
+        2π is left out.
         """
         factors, inverses = self.on_device
         if compiled_likelihood.handles(inverses):

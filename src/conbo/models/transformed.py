@@ -323,9 +323,10 @@ class TransformedLines:
         return self.slopes * self.lines.slope
 
     def gradient(self, pull: Tensor) -> Tensor:
-        """Return the gradient (k, d) of Σ pull · slope, over states and actions, with respect to the k candidates.
+        """Return the gradients (k, d) of Σ pull · slope with respect to the k candidates.
 
-        `pull` (k, m, q) are weights of the q actions in each of the m states, all of which are held fixed.
+        The sum is over q actions in each of m states, which are held fixed, and `pull` (k, m, q) are given weights. A
+        slope says how strongly the posterior mean of an action reacts to a new reward at the candidate.
         """
         return self.lines.gradient(pull * self.slopes)
 

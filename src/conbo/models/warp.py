@@ -34,7 +34,7 @@ class Warp:
         return (1 - (1 - warped.clamp(0, 1)) ** (-self.log_b).exp()) ** (-self.log_a).exp()
 
     def slope(self, points: Tensor) -> Tensor:
-        """Return the slopes w'(x) (..., d) of the warping at points x (..., d)."""
+        """Return the derivatives w'(x) of the warping at points x (..., d), one for each column: (..., d)."""
         x, a, b = points.clamp(EDGE, 1 - EDGE), self.log_a.exp(), self.log_b.exp()
         return a * b * x ** (a - 1) * (1 - x**a) ** (b - 1)
 

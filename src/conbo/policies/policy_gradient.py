@@ -87,7 +87,7 @@ def quadratic(states: Tensor) -> Tensor:
 
 
 def baseline(states: Tensor, rewards: Tensor, bandwidth: float) -> Tensor:
-    """Return the baseline V(s) (n,) at n observed states (n, f): a kernel-weighted mean of the rewards (n,).
+    """Return the baseline V(s) at n observed states (n, f): a kernel-weighted mean (n,) of the rewards (n,).
 
     The states have f columns, because categories are encoded one-hot.
     """

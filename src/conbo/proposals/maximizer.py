@@ -230,7 +230,8 @@ def has_many_categories(belief: Belief) -> bool:
 def crossed(belief: Belief, points: Tensor, values: Tensor) -> Tensor:
     """Return more points to screen: the actions of the best points, in the states of all points (n, d).
 
-    `values` (n,) are those of the points.  In random pairs, a state rarely meets a good action.
+    `values` (n,) are the approximate values of the acquisition function at the points.  Otherwise, good actions would
+    be screened in few states, because points pair states and actions at random.
     """
     d_s, order = belief.n_state_dims, values.argsort(descending=True, stable=True)
     states, actions = points[:, :d_s].unique(dim=0), points[order[:CROSSED_ACTIONS], d_s:]

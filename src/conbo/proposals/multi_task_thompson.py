@@ -56,7 +56,10 @@ class MultiTaskThompson:
             raise SettingError(f"`draw` must be 'joint' or 'pathwise', but got {self.draw!r}.")
 
     def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Suggestion:
-        """Choose n points (n, d) to evaluate next, one for each of n functions drawn from the posterior."""
+        """Choose n points (n, d) to evaluate next, one for each of n functions drawn from the posterior.
+
+        If a state (d_s,) is given, all points are in this state.
+        """
         points = discretization(belief, self.points, generator, state)  # (n_s, n_x, d)
         flat = points.flatten(0, 1)
         drawn = joint_draws if self.draw == "joint" else pathwise_draws
