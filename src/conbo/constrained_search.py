@@ -159,8 +159,8 @@ class ConstrainedSearch:
         return mean - penalty * lack.square(), slope + (2 * penalty * lack)[:, None] * rise
 
     def _level(self, points: Tensor, penalty: float) -> tuple[Tensor, Tensor]:
-        """Return Φ⁻¹(P) (n,) at points (n, d) and its gradients (n, d), where P is the probability of feasibility.
+        """Return the quantiles Φ⁻¹(P) at points (n, d), where P is the probability of feasibility, and their gradients.
 
-        Φ⁻¹ is the standard normal quantile function. `penalty` is not used.
+        Values are (n,), and gradients (n, d). Φ⁻¹ is the standard normal quantile function. `penalty` is not used.
         """
         return self.constraints.levels(points)

@@ -66,7 +66,7 @@ class LearnedConstraint:
     def margins_and_gradients(self, points: Tensor) -> tuple[Tensor, Tensor]:
         """Return by how many standard deviations (n,) points (n, d) are expected to satisfy the constraint.
 
-        Also return the gradients (n, d).
+        Also return the gradients (n, d) of these numbers with respect to the points.
         """
         moments = self.posterior.moments(points)
         variance = moments.variance.clamp_min(LEAST_VARIANCE)
@@ -108,9 +108,10 @@ class LearnedConstraints:
         return log_probability >= log(self.confidence) - ROUNDING
 
     def levels(self, points: Tensor) -> tuple[Tensor, Tensor]:
-        """Return Φ⁻¹(P) (n,) at points (n, d), and its gradients (n, d), where P is the probability of feasibility.
+        """Return the quantiles Φ⁻¹(P) at points (n, d), where P is the probability of feasibility, and their gradients.
 
-        Φ⁻¹ is the standard normal quantile function. P reaches the required confidence where Φ⁻¹(P) equals `wanted`.
+        Values are (n,), and gradients (n, d). Φ⁻¹ is the standard normal quantile function. P reaches the required
+        confidence where Φ⁻¹(P) equals `wanted`.
         """
         value, slope = log_probability_and_gradient(tuple(one.averaged for one in self.all), points)
         probability = value.exp().clamp(LOWEST, HIGHEST)

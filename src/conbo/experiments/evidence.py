@@ -60,7 +60,10 @@ class Evidence:
         self._found = {(c.problem, c.batch): c for c in compare(self._runs)}
 
     def costs(self, rule: Rule, problems: Iterable[str], methods: Sequence[str], others: Sequence[str]) -> list[Check]:
-        """Check by a rule, on every problem, the final cost of each of these methods against each of the others."""
+        """Check, on every problem, the final cost of each of these methods against each of the others.
+
+        `rule` says what is checked: whether costs are "below" the other's, "level" with them, or "not above" them.
+        """
         return [
             check
             for comparison in self._comparisons(problems)
@@ -114,7 +117,10 @@ class Evidence:
         ]
 
     def observed(self, rule: Rule, problem: str, at: int, pairs: Iterable[tuple[Scored, Scored]]) -> list[Check]:
-        """Compare pairs of methods by their scores after `at` evaluations, on a problem with few states."""
+        """Compare pairs of methods by their scores after `at` evaluations, on a problem with few states.
+
+        `rule` says what is checked: whether costs are "below" the other's, "level" with them, or "not above" them.
+        """
         checks = []
         for first, second in pairs:
             mine, others = self._by_score(problem, first.score), self._by_score(problem, second.score)
@@ -151,8 +157,9 @@ class Evidence:
 def checked(rule: Rule, what: str, costs: Array, others: Array, margin: float | None = None) -> list[Check]:
     """Check paired costs of two methods by a rule; return a list of one check, or an empty one if pairs are too few.
 
-    `costs` and `others` (seeds,) are those of the two methods. `what` names the comparison in the text of the check. By
-    default, the margin is a quarter of the mean of `others`.
+    `rule` says whether `costs` should be "below" `others`, "level" with them, or "not above" them. Both (seeds,) are
+    the costs of the two methods at the same seeds. `what` names the comparison in the text of the check. By default,
+    the margin is a quarter of the mean of `others`.
     """
     differences, gap = paired(costs, others), paired_difference(costs, others)
     if gap.pairs < LEAST_SEEDS:

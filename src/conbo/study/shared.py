@@ -53,9 +53,9 @@ class SharedOptimizer:
         lease: float | None = None,
         owner: str | None = None,
     ) -> list[Trial]:
-        """Wait for this worker's turn to suggest, then add the trials that `choose` returns, and return them.
+        """Wait until this worker has the turn to suggest, then add the trials that `choose` returns, and return them.
 
-        `lease` and `owner` are as in `Records.add`.
+        Only one worker at a time has the turn. `lease` and `owner` are as in `Records.add`.
         """
         with Heartbeat(self.records, worker) as heartbeat:
             pause = 0.01
