@@ -170,8 +170,8 @@ def into_limits(
 ) -> bool:
     """Move x, in place, to a nearby point within linear limits and bounds; return whether all limits hold there.
 
-    x is projected into one limit after the other, again and again, until all of them hold or SWEEPS rounds are over.
-    The module's docstring explains the arrays that describe the limits, from `coefficients` to `shapes`; `scratch` is
+    x is projected into one limit after the other, until all of them hold or SWEEPS passes over the limits are made. The
+    module's docstring explains the arrays that describe the limits, from `coefficients` to `shapes`; `scratch` is
     scratch memory.
     """
     f, n_limits = len(free), coefficients.shape[0]

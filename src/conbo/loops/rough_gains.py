@@ -23,7 +23,7 @@ def reactions(
     sd: Array,  # (r,), standard deviations of the new rewards
     old: Array,  # (r, m · k), the part of the basins' covariances that is already known
     old_gradient: Array,  # (r, f, m), the same part of the gradients at the best actions
-    unit_gain: float,  # largest gain from a line of slope one
+    unit_gain: float,  # largest expected gain from an action whose mean changes by z
     slopes: Array,  # (r, m, at least k), out: look-ahead slopes at the basins
     gain: Array,  # (r, m), out: gain from curvature
     scratch: Array,  # (3, m + m · k)

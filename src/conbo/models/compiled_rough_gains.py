@@ -60,7 +60,7 @@ class CompiledReactions:
             A and B (r, m) between each candidate's state and the m states. The kernel is A κ + B, where κ is the
             correlation of actions. B is None if the kernel has no such term.
         most
-            The largest expected gain from an action whose mean rises by z: E[Z⁺], Z ~ N(0, 1).
+            The largest expected gain from an action whose mean changes by z: E[Z⁺], Z ~ N(0, 1).
         """
         r, (f, m), k = len(actions), self._shape, self._k
         old = (weights @ self._old.mT).numpy()

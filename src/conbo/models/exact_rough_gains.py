@@ -29,7 +29,7 @@ from conbo.models.posterior import BestActions
 from conbo.models.snapping import without_infeasible
 
 LIMIT_STIFFNESS = 1e6  # curvature across an active limit, in units of the largest other curvature
-UNIT_LINE_GAIN = 0.4  # E[Z⁺], rounded: the largest gain from a line of slope one
+UNIT_LINE_GAIN = 0.4  # E[Z⁺], rounded: the largest expected gain from an action whose mean changes by z
 ACTIVE_SLACK = 1e-7  # slack up to which a limit (a constraint on actions) counts as active
 
 Rough: TypeAlias = Callable[[Tensor, Tensor], Tensor]  # mean and slope of lines (..., lines) → rough gain (...)

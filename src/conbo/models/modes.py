@@ -66,7 +66,7 @@ class Mode:
 
     @cached_property
     def laplace(self) -> float:
-        """The log evidence by Laplace's method; with output warping, minus the gain that `map_margin` demands of it."""
+        """The log evidence by Laplace's method; with output warping, minus `map_margin`, the least gain required."""
         margin = 0.0 if self.output is None else map_margin(len(self.target.points))
         return self.objective + self.log_jacobian + self.peak.log_volume - margin
 
@@ -78,7 +78,7 @@ class Mode:
     def like(self, other: "Mode") -> "Mode":
         """Return `other`, a mode for the same rewards, with the output warping and `log_jacobian` of this mode.
 
-        A local search returns modes without them, even if the rewards are mapped.
+        A local search leaves both out, even if the rewards are mapped.
         """
         return replace(other, output=self.output, log_jacobian=self.log_jacobian)
 

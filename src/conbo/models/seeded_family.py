@@ -38,17 +38,14 @@ class SeededFamily(ExtendedFamily):
 
     @property
     def n_lengthscales(self) -> int:
-        """Number of lengthscales: those of the family without seeds, plus those of the kernel of the functions.
-
-        Whether each seed adds such a function to the rewards depends on the family.
-        """
+        """Number of lengthscales of the family without seeds, plus those of the functions that seeds add, if any."""
         return self.family.n_lengthscales + self._n_effect
 
     @property
     def n_variances(self) -> int:
-        """Number of variances: those of the family without seeds, those of constants, and those of functions.
+        """Number of variances of the family without seeds, plus one for constants and one for functions of seeds.
 
-        Whether seeds add constants or functions to the rewards depends on the family.
+        Each of the two is counted only if, in this family, seeds add constants or functions to the rewards.
         """
         return self.family.n_variances + self.constant + self.function
 

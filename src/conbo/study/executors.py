@@ -119,7 +119,7 @@ class Here:
     replaces_lost_workers = True
 
     def width(self) -> int:
-        """One, because evaluations run one after the other."""
+        """Number of evaluations that may run at the same time: one."""
         return 1
 
     def submit(self, objective: AnyObjective, *arguments: Any) -> "Future[Any]":
