@@ -7,15 +7,34 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from conbo.acquisition.expected_max import normal_density
 from conbo.loops import convex_integral
 from conbo.loops.compiling import Array
 
 
+def tables(nodes: Tensor, cubic: Tensor, chord: Tensor, tails: Tensor) -> tuple[Array, ...]:
+    """Return the first arguments of the loop, which depend on the nodes alone.
+
+    The arguments are attributes of `ConvexIntegral`: the values of Z at which functions are known, and the weights of
+    the quadrature.
+    """
+    z, (mass, first, second) = nodes.numpy(), tails.numpy()
+    left, right = z[1] - z[0], z[-1] - z[-2]
+    curvatures = np.array([
+        [-6 / left**2, -4 / left, 6 / left**2, -2 / left],
+        [6 / right**2, 2 / right, -6 / right**2, 4 / right],
+    ])  # fmt: skip
+    return (
+        np.stack([z, normal_density(nodes).numpy(), torch.special.ndtr(-nodes.abs()).numpy()]),
+        np.ascontiguousarray(cubic.numpy()),
+        np.stack([chord[0].numpy(), np.zeros(len(z) - 1), chord[1].numpy(), np.zeros(len(z) - 1)]),
+        np.stack([mass, first], -1),
+        0.5 * second[:, None] * curvatures,
+    )
+
+
 def gains(
-    nodes: Tensor,
-    cubic: Tensor,
-    chord: Tensor,
-    tails: Tensor,
+    tables: tuple[Array, ...],
     intercepts: Array,
     slopes: Array,
     similarity: Array,
@@ -29,8 +48,8 @@ def gains(
 
     Parameters
     ----------
-    nodes, cubic, chord, tails
-        Attributes of `ConvexIntegral`: the values of Z at which V is known, and the weights of the quadrature.
+    tables
+        Result of `tables` for the nodes, the values of Z at which V is known.
     intercepts, slopes
         The tangents (..., q) of V at the nodes.
     similarity
@@ -44,14 +63,14 @@ def gains(
     smoothness = np.clip((similarity - corner) / (smooth - corner), 0.0, 1.0)
     best, lower, derivative = np.empty(rows), np.empty(rows), np.empty(shape)
     convex_integral.gains(
-        *(np.ascontiguousarray(tensor.numpy()) for tensor in (nodes, cubic, chord, tails)),
+        *tables,
         _broadcast(intercepts, shape),
         _broadcast(slopes, shape),
         _broadcast(smoothness, (*rows, q - 1)),
         best.reshape(-1),
         lower.reshape(-1),
         derivative.reshape(-1, q),
-        np.empty((6, q)),
+        np.empty((3, 2 * q)),
     )
     return torch.from_numpy(best), torch.from_numpy(lower), torch.from_numpy(derivative)
 

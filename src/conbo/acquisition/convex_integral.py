@@ -28,6 +28,7 @@ from torch import Tensor
 
 from conbo.acquisition import compiled_convex_integral
 from conbo.acquisition.expected_max import interval_probability, mean_excess, normal_density
+from conbo.loops.compiling import Array
 from conbo.models import compiled
 
 CORNER, SMOOTH = 0.4, 0.8  # similarity of neighboring maximizers below which V has a corner, above which it is smooth
@@ -109,6 +110,11 @@ class ConvexIntegral:
         mass, first = torch.special.ndtr(-outer), mean_excess(outer)
         return torch.stack([mass, first, mass - outer * first])
 
+    @cached_property
+    def _tables(self) -> tuple[Array, ...]:
+        """What the compiled loop has to know about the nodes."""
+        return compiled_convex_integral.tables(self.nodes, self.cubic, self.chord, self.tails)
+
     def tangents(self, gain: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
         """Integrate, over each of the q-1 intervals between q nodes, the higher of the tangents at its two ends.
 
@@ -158,9 +164,8 @@ class ConvexIntegral:
         """
         followed = intercepts.requires_grad or slopes.requires_grad or similarity.requires_grad
         if compiled.AVAILABLE and slopes.device.type == "cpu" and not followed:
-            weights = self.nodes, self.cubic, self.chord, self.tails
             lines = intercepts.numpy(), slopes.numpy(), similarity.numpy()
-            return Gains(*compiled_convex_integral.gains(*weights, *lines, CORNER, SMOOTH))
+            return Gains(*compiled_convex_integral.gains(self._tables, *lines, CORNER, SMOOTH))
         intercepts, slopes = torch.broadcast_tensors(intercepts, slopes)
         smooth = ((similarity - CORNER) / (SMOOTH - CORNER)).clamp(0, 1).expand(*slopes.shape[:-1], -1)
         return self._gains_torch(intercepts, slopes, smooth)

@@ -63,10 +63,11 @@ def _ascent(name: str, limited: bool) -> Function:
         is above its prediction. Each row has q values z. The maximizers replace the starting points in `x`; their means
         and slopes are written to `mean` and `slope`.
         """
-        features, f, n = len(points), len(free), mean_weights.shape[1]
-        kappa, new_kappa, weights, pull, curve = scratch[0], scratch[1], scratch[2], scratch[3], scratch[4]
-        away = scratch[5:]
-        there, gradient, new_gradient, step = small[0], small[1], small[2], small[3]
+        features, f, n = len(points), len(free), len(points[0]) - 1
+        kappa, new_kappa, weights = scratch[0], scratch[1], scratch[2]
+        pull, curve, away = scratch[3], scratch[4], scratch[5:]
+        there, step = small[0], small[1]
+        gradient, new_gradient = small[2], small[3]
         hessian, new_hessian, factor = small[4 : 4 + f], small[4 + f : 4 + 2 * f], small[4 + 2 * f :]
         for row in range(first, last):
             for d in range(features):
@@ -78,7 +79,8 @@ def _ascent(name: str, limited: bool) -> Function:
                     weights[m] = mean_weights[row, m] + z[row, j] * slope_weights[row, m]
                 for d in range(features):
                     there[d] = here[d]
-                value, length, radius, inside = 0.0, 0.0, first_radius, True
+                value = length = 0.0
+                radius, inside = first_radius, True
                 for k in range(steps + 1):  # evaluate the new point, move to it if it is better, take the next step
                     if limited:
                         inside = into_limits(
@@ -149,14 +151,15 @@ def _evaluate(
     are written to `gradient` and `hessian`. The arrays `pull`, `curve` and `away` are scratch.
     """
     features, columns = points.shape
-    a, b, c, g = profile[0], profile[1], profile[2], profile[3]
+    a, b = profile[0], profile[1]
+    c, g = profile[2], profile[3]
     for m in range(columns):
         correlation[m] = 0.0
     for d in range(features):
         for m in range(columns):
             away[d, m] = x[d] - points[d, m]
             correlation[m] += away[d, m] * away[d, m]
-    value, total_pull = 0.0, 0.0
+    value = total_pull = 0.0
     for m in range(columns):
         linear = a * sqrt(correlation[m])
         decay = exp_of_minus(linear + b * correlation[m])
@@ -173,14 +176,15 @@ def _evaluate(
             for k in range(0, i + 1, 2):
                 h = k + 1 if k + 1 < f else k
                 at_k, at_h = away[free[k]], away[free[h]]
-                ik, ih, jk, jh = 0.0, 0.0, 0.0, 0.0
+                ik = ih = jk = jh = 0.0
                 for m in range(columns):
                     by_i, by_j = curve[m] * at_i[m], curve[m] * at_j[m]
                     ik += by_i * at_k[m]
                     ih += by_i * at_h[m]
                     jk += by_j * at_k[m]
                     jh += by_j * at_h[m]
-                hessian[i, k], hessian[i, h], hessian[j, k], hessian[j, h] = ik, ih, jk, jh
+                hessian[i, k], hessian[i, h] = ik, ih
+                hessian[j, k], hessian[j, h] = jk, jh
         for i in range(f):
             along, total = away[free[i]], 0.0
             for m in range(columns):

@@ -40,7 +40,7 @@ def missing_curvature(hessian: Array, f: int, stuck: Array) -> float:
 
     Rows and columns of coordinates that are `stuck` at a bound are left out.
     """
-    shift, largest = 0.0, 0.0
+    shift = largest = 0.0
     for i in range(f):
         off = hessian[i, i]
         for k in range(f):

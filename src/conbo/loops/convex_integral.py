@@ -1,125 +1,110 @@
 """Compiled form of `acquisition.convex_integral`: estimates of E[V(Z)] - V(0) for convex functions V.
 
 Each row is one function V, known by its tangents at q nodes z, of which the middle one is zero. The torch
-implementation in `acquisition.convex_integral` is the reference, and explains the formulas.
+implementation in `acquisition.convex_integral` is the reference, and explains the formulas. An integral over an
+interval between two nodes is a weighted sum of four numbers: the value and the slope at its left end, then at its right
+end. In one array, the values and slopes at all nodes take turns, so that these four numbers follow each other.
 """
 
 from math import erfc, exp, pi, sqrt
 
-from conbo.loops.compiling import Array, exact, inlined
+from conbo.loops.compiling import Array, exact
+
+PEAK = 1 / sqrt(2 * pi)  # φ(0)
 
 
 @exact(
-    "void(f8[::1], f8[:,::1], f8[:,::1], f8[:,::1], f8[:,::1], f8[:,::1], f8[:,::1],"
+    "void(f8[:,::1], f8[:,::1], f8[:,::1], f8[:,::1], f8[:,::1], f8[:,::1], f8[:,::1], f8[:,::1],"
     " f8[::1], f8[::1], f8[:,::1], f8[:,::1])"
 )
 def gains(
-    z: Array,  # (q,), nodes
-    cubic: Array,  # (4, q-1), weights of values and slopes in the integral of the cubic of each interval
-    chord: Array,  # (2, q-1), weights of values in the integral of the chord of each interval
-    tails: Array,  # (3, 2), integrals of 1, t and t² beyond the first and the last node; t is the distance from it
+    nodes: Array,  # (3, q), nodes z, normal densities φ(z) and tail probabilities Φ(-|z|)
+    cubic: Array,  # (4, q-1), weights in the integral of the cubic of each interval
+    chord: Array,  # (4, q-1), weights in the integral of the chord of each interval
+    tails: Array,  # (2, 2), integrals of 1 and t beyond the first and the last node; t is the distance from it
+    bends: Array,  # (2, 4), weights in the integral of ½ t² beyond these nodes, times the curvature at them
     intercepts: Array,  # (rows, q), intercepts of the tangents at the nodes
     slopes: Array,  # (rows, q), slopes of these tangents
     smooth: Array,  # (rows, q-1), weight of the cubic in each interval; the two tangents have one minus this weight
     best: Array,  # (rows,), out: best estimates
     lower: Array,  # (rows,), out: lower bounds
     derivative: Array,  # (rows, q), out: derivatives of `best` with respect to the slopes, at fixed intercepts
-    scratch: Array,  # (6, q)
+    scratch: Array,  # (3, 2 q)
 ) -> None:
     """Estimate E[V(Z)] - V(0), Z ~ N(0, 1), of convex functions V, one per row, from their tangents at q nodes.
 
     The best estimates, lower bounds, and derivatives of the best estimates with respect to the slopes of the tangents
     are written to `best`, `lower` and `derivative`.
     """
-    q = len(z)
+    rows, q = slopes.shape
     middle = q // 2
-    gain, slope, by_gain, by_slope, density, beyond = (
-        scratch[0], scratch[1], scratch[2], scratch[3], scratch[4], scratch[5],
-    )  # fmt: skip
-    for j in range(q):
-        density[j], beyond[j] = _density(z[j]), _beyond(z[j])
-    for row in range(len(best)):
+    z, density, beyond = nodes[0], nodes[1], nodes[2]
+    ends, by_ends, weights = scratch[0], scratch[1], scratch[2]
+    for row in range(rows):
+        intercept, slope, share = intercepts[row], slopes[row], smooth[row]
         for j in range(q):
-            slope[j] = slopes[row, j] - slopes[row, middle]
-            gain[j] = intercepts[row, j] - intercepts[row, middle] + slope[j] * z[j]
-            if gain[j] < 0.0:
-                gain[j] = 0.0
-            by_gain[j], by_slope[j] = 0.0, 0.0
-        total, total_tangent = 0.0, 0.0
+            change = slope[j] - slope[middle]
+            gain = intercept[j] - intercept[middle] + change * z[j]
+            ends[2 * j] = 0.0 if gain < 0.0 else gain
+            ends[2 * j + 1] = change
+            by_ends[2 * j] = 0.0
+            by_ends[2 * j + 1] = 0.0
+        total = total_tangent = 0.0
 
         for i in range(q - 1):
-            k = i + 1
-            corner = z[i]
-            slope_change = slope[k] - slope[i]
-            if slope_change > 0.0:
-                corner = (gain[i] - gain[k] + slope[k] * z[k] - slope[i] * z[i]) / slope_change
-                corner = z[i] if corner < z[i] else corner
-                corner = z[k] if corner > z[k] else corner
-            at_corner, beyond_corner = _density(corner), _beyond(corner)
-            l0 = _probability(z[i], corner, beyond[i], beyond_corner)
-            r0 = _probability(corner, z[k], beyond_corner, beyond[k])
-            l1, r1 = density[i] - at_corner - z[i] * l0, at_corner - density[k] - z[k] * r0
-            tangent = l0 * gain[i] + l1 * slope[i] + r0 * gain[k] + r1 * slope[k]
-            curve = cubic[0, i] * gain[i] + cubic[1, i] * slope[i] + cubic[2, i] * gain[k] + cubic[3, i] * slope[k]
-            on_chord = chord[0, i] * gain[i] + chord[1, i] * gain[k]
-            share = smooth[row, i]
-            inside = share * curve + (1.0 - share) * tangent
-            if inside > on_chord:
-                inside = on_chord
-                by_gain[i] += chord[0, i]
-                by_gain[k] += chord[1, i]
-            else:
-                if inside < tangent:
-                    inside, share = (tangent if tangent < on_chord else on_chord), 0.0
-                by_gain[i] += share * cubic[0, i] + (1.0 - share) * l0
-                by_slope[i] += share * cubic[1, i] + (1.0 - share) * l1
-                by_gain[k] += share * cubic[2, i] + (1.0 - share) * r0
-                by_slope[k] += share * cubic[3, i] + (1.0 - share) * r1
-            total += inside
-            total_tangent += tangent
+            left, right = z[i], z[i + 1]
+            left_slope, right_slope = ends[2 * i + 1], ends[2 * i + 3]
+            corner = left  # where the two tangents meet
+            if right_slope > left_slope:
+                apart = ends[2 * i] - ends[2 * i + 2] + right_slope * right - left_slope * left
+                corner = apart / (right_slope - left_slope)
+                corner = left if corner < left else corner
+                corner = right if corner > right else corner
+            height, tail = PEAK * exp(-0.5 * corner * corner), 0.5 * erfc(abs(corner) / sqrt(2.0))
+            side = 1.0 if i >= middle else -1.0
+            before, after = (
+                side * (beyond[i] - tail),
+                side * (tail - beyond[i + 1]),
+            )  # probabilities on either side of it
+            weights[0] = before
+            weights[1] = density[i] - height - left * before
+            weights[2] = after
+            weights[3] = height - density[i + 1] - right * after
+            on_tangents = on_cubic = on_chord = 0.0
+            for part in range(4):
+                end = ends[2 * i + part]
+                on_tangents += weights[part] * end
+                on_cubic += cubic[part, i] * end
+                on_chord += chord[part, i] * end
+            blend = share[i]
+            inside = blend * on_cubic + (1.0 - blend) * on_tangents
+            above = inside > on_chord
+            if inside < on_tangents:
+                inside, blend = on_tangents, 0.0
+            total += on_chord if inside > on_chord else inside
+            total_tangent += on_tangents
+            for part in range(4):
+                weight = blend * cubic[part, i] + (1.0 - blend) * weights[part]
+                by_ends[2 * i + part] += chord[part, i] if above else weight
 
         for side in range(2):
-            outer, inner, end, sign = 0, 1, 0, 1.0
-            if side == 1:
-                outer, inner, end, sign = q - 1, q - 2, q - 2, -1.0
-            h = abs(z[inner] - z[outer])
-            curvature = (
-                6.0 * (gain[inner] - gain[outer]) / (h * h) - sign * (4.0 * slope[outer] + 2.0 * slope[inner]) / h
-            )
-            scale = 0.5 * smooth[row, end] * tails[2, side] if curvature > 0.0 else 0.0
-            line = gain[outer] * tails[0, side] + abs(slope[outer]) * tails[1, side]
-            total += line + scale * curvature
+            first, outer, bend = side * (2 * q - 4), side * (2 * q - 2), 0.0
+            for part in range(4):
+                bend += bends[side, part] * ends[first + part]
+            blend = share[side * (q - 2)] if bend > 0.0 else 0.0
+            for part in range(4):
+                by_ends[first + part] += blend * bends[side, part]
+            mass, distance = tails[side, 0], tails[side, 1]
+            line = mass * ends[outer] + distance * abs(ends[outer + 1])
+            total += line + blend * bend
             total_tangent += line
-            by_gain[outer] += tails[0, side] - 6.0 / (h * h) * scale
-            by_gain[inner] += 6.0 / (h * h) * scale
-            by_slope[outer] -= sign * (tails[1, side] + 4.0 / h * scale)
-            by_slope[inner] -= sign * 2.0 / h * scale
+            by_ends[outer] += mass
+            by_ends[outer + 1] += distance if side == 1 else -distance
 
         best[row], lower[row] = total, total_tangent
-        others = 0.0
+        others, by_slope = 0.0, derivative[row]
+        by_ends[2 * middle + 1] = 0.0
         for j in range(q):
-            derivative[row, j] = by_gain[j] * z[j] + by_slope[j]
-            if j != middle:
-                others += derivative[row, j]
-        derivative[row, middle] = -others
-
-
-@inlined
-def _density(z: float) -> float:
-    """Return the standard normal density φ(z)."""
-    return exp(-0.5 * z * z) / sqrt(2.0 * pi)
-
-
-@inlined
-def _beyond(z: float) -> float:
-    """Return the standard normal tail probability Φ(-|z|)."""
-    return 0.5 * erfc(abs(z) / sqrt(2.0))
-
-
-@inlined
-def _probability(start: float, end: float, beyond_start: float, beyond_end: float) -> float:
-    """Return Φ(end) - Φ(start) from the tail probabilities Φ(-|start|) and Φ(-|end|).
-
-    Φ is the standard normal distribution function. Both ends must be on the same side of zero.
-    """
-    return beyond_start - beyond_end if start >= 0.0 else beyond_end - beyond_start
+            by_slope[j] = by_ends[2 * j] * z[j] + by_ends[2 * j + 1]
+            others += by_slope[j]
+        by_slope[middle] = -others

@@ -27,8 +27,9 @@ def factorize_and_invert(
     # sweep sets row and column p of -K to zero and entry p of w to -1/w[p], and adds w wᵀ. Only the lower triangle is
     # computed. Four sweeps are added at once, which reads less memory, so each of the four rows w is first corrected
     # for those before it.
-    _, _, n = matrices.shape
-    w0, w1, w2, w3 = pivots[0], pivots[1], pivots[2], pivots[3]
+    n = len(pivots[0])
+    w0, w1 = pivots[0], pivots[1]
+    w2, w3 = pivots[2], pivots[3]
     for r in range(len(matrices)):
         factor, inverse = factors[r], inverses[r]
         for i in range(n):
@@ -62,8 +63,9 @@ def factorize_and_invert(
                     row[j] = rest[j]
                 w[p] = -share
             for i in range(n):
-                a, b, c, d = w0[i], w1[i], w2[i], w3[i]
                 row = inverse[i]
+                a, b = w0[i], w1[i]
+                c, d = w2[i], w3[i]
                 for j in range(i + 1):
                     row[j] += a * w0[j] + b * w1[j] + c * w2[j] + d * w3[j]
         for i in range(n):
@@ -89,9 +91,9 @@ def log_likelihoods(
     n = len(rewards)
     sums, solved = scratch[0], scratch[1]
     for r in range(len(values)):
-        total, weighted = 0.0, 0.0
+        total = weighted = 0.0
         for i in range(n):
-            along, row = 0.0, 0.0
+            along = row = 0.0
             for j in range(n):
                 along += inverses[r, i, j] * rewards[j]
                 row += inverses[r, i, j]
@@ -99,7 +101,7 @@ def log_likelihoods(
             total += row
             weighted += row * rewards[i]
         mean = weighted / total
-        misfit, log_determinant = 0.0, 0.0
+        misfit = log_determinant = 0.0
         for i in range(n):
             solved[i] -= mean * sums[i]
             misfit += (rewards[i] - mean) * solved[i]

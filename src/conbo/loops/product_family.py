@@ -29,7 +29,7 @@ def covariance(
 
     The coordinates in `features` are scaled by the lengthscales.
     """
-    _, _, n = matrix.shape
+    n = len(scratch[0])
     a, b, c = profile[0], profile[1], profile[2]
     of_states, of_actions = scratch[0], scratch[1]
     for r in range(len(matrix)):
@@ -63,7 +63,7 @@ def pull_back(
     The gradients with respect to the logarithms of the lengthscales and of the variance σ² are added to
     `of_lengthscales` and `of_variance`.
     """
-    _, width, n = features.shape
+    width, n = len(features[0]), len(scratch[0])
     a, c, g = profile[0], profile[2], profile[3]
     for r in range(len(matrix)):
         for i in range(n):

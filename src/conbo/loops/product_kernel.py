@@ -28,8 +28,10 @@ def weighted_gradient(
     its own sums.
     """
     points, width = here.shape
-    a_s, b_s, c_s, g_s = profiles[0], profiles[1], profiles[2], profiles[3]
-    a_x, b_x, c_x, g_x = profiles[4], profiles[5], profiles[6], profiles[7]
+    a_s, a_x = profiles[0], profiles[4]
+    b_s, b_x = profiles[1], profiles[5]
+    c_s, c_x = profiles[2], profiles[6]
+    g_s, g_x = profiles[3], profiles[7]
     of_states, of_actions = scratch[0], scratch[1]
     for p in range(points):
         point, partners = here[p], there[p if len(there) > 1 else 0]

@@ -37,10 +37,12 @@ def reactions(
     f, n_places = places.shape
     candidates, m = gain.shape
     k = n_places // m - 1
-    a, b, c, g = profile[0], profile[1], profile[2], profile[3]
+    a, b = profile[0], profile[1]
+    c, g = profile[2], profile[3]
     kappa, pull, total = scratch[0], scratch[1], scratch[2]
     for r in range(candidates):
-        action, scale, own, share = actions[r], new_scale[r], gain[r], 1.0 / sd[r]
+        action, scale, own = actions[r], new_scale[r], gain[r]
+        share = 1.0 / sd[r]
         for j in range(n_places):
             kappa[j] = 0.0
         for d in range(f):
