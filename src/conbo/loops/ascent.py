@@ -20,7 +20,7 @@ SIGNATURE = (
     "void(int64, int64, f8[::1], f8[:,::1], f8[:,::1], f8[:,::1], f8[:,::1], f8[::1], f8[:,::1], f8[::1], f8[::1],"
     " int64[::1], int64, f8, f8[:,::1], f8[:,::1], f8[:,::1], f8[:,::1],"
     " f8[:,:,::1], f8[:,::1], f8[:,::1], f8[:,:,::1],"
-    " f8[:,::1], f8[:,::1], boolean[::1], f8[:,::1], f8[::1], boolean[::1])"
+    " f8[:,::1], f8[:,:,::1], f8[:,::1], boolean[::1], f8[:,::1], f8[::1], boolean[::1])"
 )
 
 
@@ -50,8 +50,9 @@ def _ascent(name: str, limited: bool) -> Function:
         mean: Array,  # (rows, q), out, like the next two arrays
         slope: Array,  # (rows, q)
         correlation: Array,  # (rows, q, n), between maximizers and points; (rows, q, 0) if it is not wanted
-        scratch: Array,  # (5 + features, n + 1)
-        small: Array,  # (4 + 3 features, features)
+        scratch: Array,  # (features + 5, n + 1)
+        derivatives: Array,  # scratch (2, features + 1, features)
+        small: Array,  # scratch (features + 2, features)
         stuck: Array,  # (features,)
         limit_scratch: Array,  # (J + free + 2, free)
         gaps: Array,  # (J,)
@@ -64,11 +65,7 @@ def _ascent(name: str, limited: bool) -> Function:
         and slopes are written to `mean` and `slope`.
         """
         features, f, n = len(points), len(free), len(points[0]) - 1
-        kappa, new_kappa, weights = scratch[0], scratch[1], scratch[2]
-        pull, curve, away = scratch[3], scratch[4], scratch[5:]
-        there, step = small[0], small[1]
-        gradient, new_gradient = small[2], small[3]
-        hessian, new_hessian, factor = small[4 : 4 + f], small[4 + f : 4 + 2 * f], small[4 + 2 * f :]
+        weights, there, step = scratch[features + 4], small[features], small[features + 1]
         for row in range(first, last):
             for d in range(features):
                 points[d, n] = new_points[row, d]
@@ -80,21 +77,21 @@ def _ascent(name: str, limited: bool) -> Function:
                 for d in range(features):
                     there[d] = here[d]
                 value = length = 0.0
-                radius, inside = first_radius, True
+                radius, inside, now = (
+                    first_radius,
+                    True,
+                    0,
+                )  # correlations and derivatives at `here` have the index `now`
                 for k in range(steps + 1):  # evaluate the new point, move to it if it is better, take the next step
                     if limited:
                         inside = into_limits(
                             there, lower, upper, free, coefficients, room[row], edges, shapes, limit_scratch
                         )
                     new_value = _evaluate(
-                        profile, there, points, weights, free, k < steps,
-                        new_kappa, pull, curve, away, new_gradient, new_hessian,
-                    )  # fmt: skip
+                        profile, there, points, free, k < steps, scratch, features + 1 - now, derivatives[1 - now]
+                    )
                     if k == 0 or (inside and new_value > value):
-                        value = new_value
-                        kappa, new_kappa = new_kappa, kappa
-                        gradient, new_gradient = new_gradient, gradient
-                        hessian, new_hessian = new_hessian, hessian
+                        value, now = new_value, 1 - now
                         for d in range(features):
                             here[d] = there[d]
                         if k > 0 and length >= 0.99 * radius:
@@ -102,14 +99,15 @@ def _ascent(name: str, limited: bool) -> Function:
                     else:
                         radius = length / 4
                     if k < steps:
+                        hessian, gradient = derivatives[now], derivatives[now, features]
                         if limited:
                             length = limited_step(
-                                here, gradient, hessian, lower, upper, free, radius, step, factor, stuck,
+                                here, gradient, hessian, lower, upper, free, radius, step, small, stuck,
                                 coefficients, room[row], edges, shapes, limit_scratch, gaps, binding,
                             )  # fmt: skip
                         else:
                             length = _newton_step(
-                                here, gradient, hessian, lower, upper, free, radius, step, factor, stuck
+                                here, gradient, hessian, lower, upper, free, radius, step, small, stuck
                             )
                         if length < SHORTEST_STEP:
                             break
@@ -118,6 +116,7 @@ def _ascent(name: str, limited: bool) -> Function:
                             moved = here[d] + step[i]
                             moved = lower[d] if moved < lower[d] else moved
                             there[d] = upper[d] if moved > upper[d] else moved
+                kappa = scratch[features + now]
                 total, total_slope = 0.0, new_weights[row] * kappa[n]
                 for m in range(n):
                     total += mean_weights[row, m] * kappa[m]
@@ -135,30 +134,30 @@ def _evaluate(
     profile: Array,
     x: Array,
     points: Array,
-    weights: Array,
     free: Array,
-    derivatives: bool,
-    correlation: Array,
-    pull: Array,
-    curve: Array,
-    away: Array,
-    gradient: Array,
-    hessian: Array,
+    with_derivatives: bool,
+    scratch: Array,
+    place: int,
+    derivatives: Array,
 ) -> float:
-    """Return the weighted sum of the correlations between x and all points, and write these to `correlation`.
+    """Return the weighted sum of the correlations between x and all points.
 
-    With `derivatives`, the first and second derivatives of the sum with respect to the coordinates with indices `free`
-    are written to `gradient` and `hessian`. The arrays `pull`, `curve` and `away` are scratch.
+    The weights are the last row of `scratch`, and the correlations are written to its row `place`. If
+    `with_derivatives`, the second derivatives of the sum with respect to the coordinates with indices `free` are
+    written to the first rows of `derivatives`, and the first derivatives to its last row.
     """
     features, columns = points.shape
+    correlation, weights = scratch[place], scratch[features + 4]
+    pull, curve = scratch[features + 2], scratch[features + 3]
     a, b = profile[0], profile[1]
     c, g = profile[2], profile[3]
     for m in range(columns):
         correlation[m] = 0.0
     for d in range(features):
         for m in range(columns):
-            away[d, m] = x[d] - points[d, m]
-            correlation[m] += away[d, m] * away[d, m]
+            away = x[d] - points[d, m]
+            scratch[d, m] = away
+            correlation[m] += away * away
     value = total_pull = 0.0
     for m in range(columns):
         linear = a * sqrt(correlation[m])
@@ -168,14 +167,14 @@ def _evaluate(
         curve[m] = g * weights[m] * decay
         pull[m] = (1.0 + linear) * curve[m]
         total_pull += pull[m]
-    if derivatives:
+    if with_derivatives:
         f = len(free)
         for i in range(0, f, 2):  # two rows and columns at a time, which reads less memory; an odd last one is repeated
             j = i + 1 if i + 1 < f else i
-            at_i, at_j = away[free[i]], away[free[j]]
+            at_i, at_j = scratch[free[i]], scratch[free[j]]
             for k in range(0, i + 1, 2):
                 h = k + 1 if k + 1 < f else k
-                at_k, at_h = away[free[k]], away[free[h]]
+                at_k, at_h = scratch[free[k]], scratch[free[h]]
                 ik = ih = jk = jh = 0.0
                 for m in range(columns):
                     by_i, by_j = curve[m] * at_i[m], curve[m] * at_j[m]
@@ -183,16 +182,16 @@ def _evaluate(
                     ih += by_i * at_h[m]
                     jk += by_j * at_k[m]
                     jh += by_j * at_h[m]
-                hessian[i, k], hessian[i, h] = ik, ih
-                hessian[j, k], hessian[j, h] = jk, jh
+                derivatives[i, k], derivatives[i, h] = ik, ih
+                derivatives[j, k], derivatives[j, h] = jk, jh
         for i in range(f):
-            along, total = away[free[i]], 0.0
+            along, total = scratch[free[i]], 0.0
             for m in range(columns):
                 total -= pull[m] * along[m]
-            gradient[i] = total
-            hessian[i, i] -= total_pull
+            derivatives[features, i] = total
+            derivatives[i, i] -= total_pull
             for k in range(i):
-                hessian[k, i] = hessian[i, k]
+                derivatives[k, i] = derivatives[i, k]
     return value
 
 

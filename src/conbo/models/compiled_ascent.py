@@ -68,10 +68,11 @@ def ascend(
     outputs = (x, mean, slope, correlation)
 
     def climb(part: tuple[int, int]) -> None:
-        scratch, small = np.empty((5 + features, n + 1)), np.empty((4 + 3 * features, features))
+        scratch, derivatives = np.empty((features + 5, n + 1)), np.empty((2, features + 1, features))
+        small = np.empty((features + 2, features))
         columns, stuck = np.empty((features, n + 1)), np.empty(features, dtype=np.bool_)
         columns[:, :n] = points.numpy().T
-        scratches = scratch, small, stuck, *_limit_scratch(limits, len(free))
+        scratches = scratch, derivatives, small, stuck, *_limit_scratch(limits, len(free))
         loop(*part, coefficients(profile), columns, *inputs, *outputs, *scratches)
 
     work = rows * q * (n + 1) * (steps + 1) * (features + 2)  # derivatives by many features take longer
