@@ -94,7 +94,7 @@ def _ascent(name: str, limited: bool) -> Function:
                         value, now = new_value, 1 - now
                         for d in range(features):
                             here[d] = there[d]
-                        if k > 0 and length >= 0.99 * radius:
+                        if length >= 0.99 * radius:
                             radius *= 2
                     else:
                         radius = length / 4
@@ -160,13 +160,14 @@ def _evaluate(
             correlation[m] += away * away
     value = total_pull = 0.0
     for m in range(columns):
-        linear = a * sqrt(correlation[m])
-        decay = exp_of_minus(linear + b * correlation[m])
-        correlation[m] = (1.0 + linear + c * correlation[m]) * decay
-        value += weights[m] * correlation[m]
-        curve[m] = g * weights[m] * decay
-        pull[m] = (1.0 + linear) * curve[m]
-        total_pull += pull[m]
+        square, weight = correlation[m], weights[m]
+        linear = a * sqrt(square)
+        decay = exp_of_minus(linear + b * square)
+        kappa, bend = (1.0 + linear + c * square) * decay, g * weight * decay
+        value += weight * kappa
+        total_pull += (1.0 + linear) * bend
+        correlation[m], curve[m] = kappa, bend
+        pull[m] = (1.0 + linear) * bend
     if with_derivatives:
         f = len(free)
         for i in range(0, f, 2):  # two rows and columns at a time, which reads less memory; an odd last one is repeated
@@ -177,11 +178,11 @@ def _evaluate(
                 at_k, at_h = scratch[free[k]], scratch[free[h]]
                 ik = ih = jk = jh = 0.0
                 for m in range(columns):
-                    by_i, by_j = curve[m] * at_i[m], curve[m] * at_j[m]
-                    ik += by_i * at_k[m]
-                    ih += by_i * at_h[m]
-                    jk += by_j * at_k[m]
-                    jh += by_j * at_h[m]
+                    by_k, by_h = curve[m] * at_k[m], curve[m] * at_h[m]
+                    ik += at_i[m] * by_k
+                    ih += at_i[m] * by_h
+                    jk += at_j[m] * by_k
+                    jh += at_j[m] * by_h
                 derivatives[i, k], derivatives[i, h] = ik, ih
                 derivatives[j, k], derivatives[j, h] = jk, jh
         for i in range(f):

@@ -31,14 +31,14 @@ from conbo.threads import available_threads
 # time.
 MODULES = (
     "ascent",
-    "convex_integral",
-    "product_kernel",
-    "product_family",
     "likelihood",
+    "convex_integral",
+    "product_family",
     "rough_gains",
-    "correlation",
+    "product_kernel",
     "expected_max",
     "neighboring_nodes",
+    "correlation",
     "distinct_rows",
 )
 MOST_HELPERS = 3  # more cannot be faster, because the longest loop takes a third of the time

@@ -15,7 +15,7 @@ def correlation(
     profile: Array,  # (4,), coefficients of φ
     here: Array,  # (batches, p, features), first points
     there: Array,  # (batches, features, q), second points
-    result: Array,  # (batches, p, q)
+    result: Array,  # (batches, p, q), zero; out
 ) -> None:
     """Fill `result` (batches, p, q) with correlations between p points `here` and q points `there` of each batch."""
     batches, points, q = result.shape
@@ -23,24 +23,22 @@ def correlation(
     for batch in range(batches):
         for p in range(points):
             point, row = here[batch, p], result[batch, p]
-            for j in range(q):
-                row[j] = 0.0
             for d in range(len(point)):
                 for j in range(q):
                     away = point[d] - there[batch, d, j]
                     row[j] += away * away
             for j in range(q):
-                linear = a * sqrt(row[j])
-                row[j] = (1.0 + linear + c * row[j]) * exp_of_minus(linear + b * row[j])
+                square = row[j]
+                linear = a * sqrt(square)
+                row[j] = (1.0 + linear + c * square) * exp_of_minus(linear + b * square)
 
 
-@fast("void(f8[:,:,::1], f8[:,:,:,::1], f8[:,:,::1], f8[:,::1], f8[::1])")
+@fast("void(f8[:,:,::1], f8[:,:,:,::1], f8[:,:,::1], f8[:,::1])")
 def weighted_sums(
     weights: Array,  # (k, m, q)
     correlation: Array,  # (k, m, q, n)
     scale: Array,  # (k, m, n)
-    result: Array,  # (k, n)
-    along: Array,  # scratch (n,)
+    result: Array,  # (k, n), zero; out
 ) -> None:
     """Fill `result` (k, n) with weighted sums of correlations, for k candidates and n observed points.
 
@@ -49,13 +47,10 @@ def weighted_sums(
     """
     k, m, q, n = correlation.shape
     for c in range(k):
-        for i in range(n):
-            result[c, i] = 0.0
+        total = result[c]
         for s in range(m):
-            for i in range(n):
-                along[i] = 0.0
+            own = scale[c, s]
             for j in range(q):
+                weight, row = weights[c, s, j], correlation[c, s, j]
                 for i in range(n):
-                    along[i] += weights[c, s, j] * correlation[c, s, j, i]
-            for i in range(n):
-                result[c, i] += scale[c, s, i] * along[i]
+                    total[i] += weight * own[i] * row[i]

@@ -74,8 +74,9 @@ def pull_back(
                 weights, total = scratch[0 if d < n_states else 1], 0.0
                 if d == 0 or d == n_states:
                     for j in range(i):
-                        linear = a * sqrt(weights[j])
-                        weights[j] = 2.0 * g * row[j] * slope[j] * (1.0 + linear) / (1.0 + linear + c * weights[j])
+                        square = weights[j]
+                        linear = a * sqrt(square)
+                        weights[j] = 2.0 * g * row[j] * slope[j] * (1.0 + linear) / (1.0 + linear + c * square)
                 for j in range(i):
                     away = features[r, d, i] - features[r, d, j]
                     total += weights[j] * away * away

@@ -50,9 +50,10 @@ def reactions(
                 away = action[d] - places[d, j]
                 kappa[j] += away * away
         for j in range(n_places):
-            linear = a * sqrt(kappa[j])
-            decay = exp_of_minus(linear + b * kappa[j])
-            kappa[j] = (1.0 + linear + c * kappa[j]) * decay
+            square = kappa[j]
+            linear = a * sqrt(square)
+            decay = exp_of_minus(linear + b * square)
+            kappa[j] = (1.0 + linear + c * square) * decay
             pull[j] = g * (1.0 + linear) * decay
         for i in range(m):
             for j in range(k):

@@ -40,7 +40,7 @@ def correlation(profile: str, a: Tensor, b: Tensor) -> Tensor:
     if POINTS_PER_PARTNER * q < p:
         return correlation(profile, b, a).mT
     count = prod(batches)
-    result = np.empty((count, p, q))
+    result = np.zeros((count, p, q))
     loops.correlation(
         coefficients(profile),
         np.ascontiguousarray(a.numpy()).reshape(count, p, width),
@@ -56,7 +56,7 @@ def weighted_sums(pull: Tensor, correlations: Tensor, scale: Tensor) -> Tensor:
     The dimensions are k candidates, m states, q actions in each state, and n observed actions.
     """
     k, _, n = scale.shape
-    result = np.empty((k, n))
+    result = np.zeros((k, n))
     arrays = (np.ascontiguousarray(tensor.numpy()) for tensor in (pull, correlations, scale))
-    loops.weighted_sums(*arrays, result, np.empty(n))
+    loops.weighted_sums(*arrays, result)
     return torch.from_numpy(result)
