@@ -51,9 +51,7 @@ Function = Callable[..., Any]
 # Options that save compile time: loops need no reference counting, and have no array expressions to rewrite.
 LEAN = {"error_model": "numpy", "_nrt": False, "no_rewrites": True, "no_cfunc_wrapper": True}
 
-# Fast-math flags for a `fast` loop whose results may be NaN or infinite. Other `fast` loops assume that this never
-# happens.
-MAY_FAIL = {"reassoc", "contract", "arcp", "nsz"}
+FAST = {"reassoc", "contract", "arcp", "nsz"}  # fast-math flags, except those that rule out NaN and infinity
 
 exact_helper = compiled_with(**LEAN, no_cpython_wrapper=True, forceinline=True)
 fused_helper = compiled_with(**LEAN, no_cpython_wrapper=True, forceinline=True, fastmath={"contract"})
@@ -66,8 +64,7 @@ def fast(signature: str, on_demand: bool = False, **options: Any) -> Callable[[F
     `signature` has the argument types in Numba's notation. The first call of any such function compiles all of them;
     one with `on_demand`, which few studies need, is compiled only by its own first call.
     """
-    options = {"fastmath": True} | options
-    return lambda function: Loop(function, signature, on_demand, **options) if AVAILABLE else function
+    return lambda function: Loop(function, signature, on_demand, fastmath=FAST, **options) if AVAILABLE else function
 
 
 def exact(signature: str) -> Callable[[Function], Function]:

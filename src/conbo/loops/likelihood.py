@@ -6,10 +6,10 @@ no error is raised, but the diagonal of its factor has NaN, infinity or zero.
 
 from math import log, sqrt
 
-from conbo.loops.compiling import MAY_FAIL, Array, fast
+from conbo.loops.compiling import Array, fast
 
 
-@fast("void(f8[:,:,::1], f8[:,::1], f8[:,:,::1], f8[:,:,::1], f8[:,::1])", fastmath=MAY_FAIL)
+@fast("void(f8[:,:,::1], f8[:,::1], f8[:,:,::1], f8[:,:,::1], f8[:,::1])")
 def factorize_and_invert(
     matrices: Array,  # (r, n, n), symmetric
     noise: Array,  # (r, n), added to the diagonals
@@ -73,7 +73,7 @@ def factorize_and_invert(
                 inverse[j, i] = inverse[i, j]
 
 
-@fast("void(f8[:,:,::1], f8[:,:,::1], f8[::1], f8[::1], f8[::1], f8[:,:,::1], f8[:,::1])", fastmath=MAY_FAIL)
+@fast("void(f8[:,:,::1], f8[:,:,::1], f8[::1], f8[::1], f8[::1], f8[:,:,::1], f8[:,::1])")
 def log_likelihoods(
     factors: Array,  # (r, n, n), of which only the diagonals are read
     inverses: Array,  # (r, n, n)
