@@ -6,9 +6,9 @@ code in the cache. A run starts them at its beginning (`begin`), so that they wo
 evaluated. This process compiles the loops that they have not compiled.
 
 A loop that is declared `fast` may reorder sums, and one that is declared `exact` may not. Functions that loops call are
-declared `exact_helper`, `fused_helper` (may only use fused multiply-add) or `inlined`. LLVM, or Numba for `inlined`,
-makes them part of the loop that calls them. Otherwise a process that compiles and one that loads the cache would link
-copies of the function that LLVM optimized separately, and would round differently.
+declared `helper` (may only use fused multiply-add) or `inlined`. LLVM, or Numba for `inlined`, makes them part of the
+loop that calls them. Otherwise a process that compiles and one that loads the cache would link copies of the function
+that LLVM optimized separately, and would round differently.
 """
 
 import gc
@@ -53,8 +53,7 @@ LEAN = {"error_model": "numpy", "_nrt": False, "no_rewrites": True, "no_cfunc_wr
 
 FAST = {"reassoc", "contract", "arcp", "nsz"}  # fast-math flags, except those that rule out NaN and infinity
 
-exact_helper = compiled_with(**LEAN, no_cpython_wrapper=True, forceinline=True)
-fused_helper = compiled_with(**LEAN, no_cpython_wrapper=True, forceinline=True, fastmath={"contract"})
+helper = compiled_with(**LEAN, no_cpython_wrapper=True, forceinline=True, fastmath={"contract"})
 inlined = compiled_with(**LEAN, inline="always")
 
 

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from conbo.loops.compiling import fused_helper
+from conbo.loops.compiling import helper
 
 
-@fused_helper
+@helper
 def exp_of_minus(r: float) -> float:
     """Return exp(-r), for r ≥ 0; r above 700 counts as 700."""
     # With -r = k log 2 + y for an integer k and |y| ≤ ½ log 2, the result is 2^k e^y. A polynomial gives e^y with an

@@ -23,13 +23,13 @@ from math import expm1, sqrt
 from conbo.constrained_steps import ROUNDS, STIFFNESS
 from conbo.linear_limits import SWEEPS
 from conbo.loops.bowls import factorize_bowl, missing_curvature, shortened, solve_bowl
-from conbo.loops.compiling import Array, exact_helper
+from conbo.loops.compiling import Array, helper
 
 EDGE = 1e-6  # distance from 0 and 1 at which slopes of a warp are taken, because they may be infinite at the ends
 LEAST = 1e-300  # smallest divisor, instead of zero
 
 
-@exact_helper
+@helper
 def evaluate_limits(x: Array, free: Array, shapes: Array, values: Array, slopes: Array) -> None:
     """Convert a point x to the values of its actions in the user's units, with their derivatives.
 
@@ -55,7 +55,7 @@ def evaluate_limits(x: Array, free: Array, shapes: Array, values: Array, slopes:
             slopes[i] = slope * shapes[1, i]
 
 
-@exact_helper
+@helper
 def slack_of(limit: int, f: int, coefficients: Array, room: Array, values: Array) -> float:
     """Return the slack of the limit with index `limit` at given values of f actions; negative if it is violated."""
     total = room[limit]
@@ -64,7 +64,7 @@ def slack_of(limit: int, f: int, coefficients: Array, room: Array, values: Array
     return total
 
 
-@exact_helper
+@helper
 def limited_step(
     x: Array,
     gradient: Array,
@@ -156,7 +156,7 @@ def limited_step(
     return shortened(step, f, radius)
 
 
-@exact_helper
+@helper
 def into_limits(
     x: Array,
     lower: Array,
