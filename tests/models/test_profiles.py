@@ -36,7 +36,7 @@ def test_all_languages_know_the_same_profiles() -> None:
 
 @pytest.mark.parametrize("name", PROFILES)
 def test_the_loops_compute_what_torch_computes(name: str) -> None:
-    ((a, b, c, g),) = loops.coefficients(name)
+    a, b, c, g = loops.coefficients(name)
     r = DISTANCES
     decay = np.exp(-(a * r + b * r**2))
     by_loops = np.stack([(1 + a * r + c * r**2) * decay, g * (1 + a * r) * decay, g * decay], -1)

@@ -7,7 +7,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from conbo.acquisition.expected_max import normal_density
 from conbo.loops import convex_integral
 from conbo.loops.compiling import Array
 
@@ -25,7 +24,7 @@ def tables(nodes: Tensor, cubic: Tensor, chord: Tensor, tails: Tensor) -> tuple[
         [6 / right**2, 2 / right, -6 / right**2, 4 / right],
     ])  # fmt: skip
     return (
-        np.stack([z, normal_density(nodes).numpy(), torch.special.ndtr(-nodes.abs()).numpy()]),
+        np.ascontiguousarray(z),
         np.ascontiguousarray(cubic.numpy()),
         np.stack([chord[0].numpy(), np.zeros(len(z) - 1), chord[1].numpy(), np.zeros(len(z) - 1)]),
         np.stack([mass, first], -1),
@@ -70,7 +69,7 @@ def gains(
         best.reshape(-1),
         lower.reshape(-1),
         derivative.reshape(-1, q),
-        np.empty((3, 2 * q)),
+        np.empty((5, 2 * q)),
     )
     return torch.from_numpy(best), torch.from_numpy(lower), torch.from_numpy(derivative)
 

@@ -10,7 +10,7 @@ the Euclidean distance between points is the argument of κ.
 from math import sqrt
 
 from conbo.loops.bowls import factorize_bowl, missing_curvature, shortened, solve_bowl
-from conbo.loops.compiling import Array, Function, helper, fast, inlined
+from conbo.loops.compiling import Array, Function, fast, helper, inlined
 from conbo.loops.exponential import exp_of_minus
 from conbo.loops.limits import into_limits, limited_step
 

@@ -14,11 +14,11 @@ PEAK = 1 / sqrt(2 * pi)  # φ(0)
 
 
 @exact(
-    "void(f8[:,::1], f8[:,::1], f8[:,::1], f8[:,::1], f8[:,::1], f8[:,::1], f8[:,::1], f8[:,::1],"
+    "void(f8[::1], f8[:,::1], f8[:,::1], f8[:,::1], f8[:,::1], f8[:,::1], f8[:,::1], f8[:,::1],"
     " f8[::1], f8[::1], f8[:,::1], f8[:,::1])"
 )
 def gains(
-    nodes: Array,  # (3, q), nodes z, normal densities φ(z) and tail probabilities Φ(-|z|)
+    z: Array,  # (q,), nodes
     cubic: Array,  # (4, q-1), weights in the integral of the cubic of each interval
     chord: Array,  # (4, q-1), weights in the integral of the chord of each interval
     tails: Array,  # (2, 2), integrals of 1 and t beyond the first and the last node; t is the distance from it
@@ -29,7 +29,7 @@ def gains(
     best: Array,  # (rows,), out: best estimates
     lower: Array,  # (rows,), out: lower bounds
     derivative: Array,  # (rows, q), out: derivatives of `best` with respect to the slopes, at fixed intercepts
-    scratch: Array,  # (3, 2 q)
+    scratch: Array,  # (5, 2 q)
 ) -> None:
     """Estimate E[V(Z)] - V(0), Z ~ N(0, 1), of convex functions V, one per row, from their tangents at q nodes.
 
@@ -38,8 +38,11 @@ def gains(
     """
     rows, q = slopes.shape
     middle = q // 2
-    z, density, beyond = nodes[0], nodes[1], nodes[2]
     ends, by_ends, weights = scratch[0], scratch[1], scratch[2]
+    density, beyond = scratch[3], scratch[4]
+    for j in range(q):  # the normal density φ(z) and the tail probability Φ(-|z|)
+        density[j] = PEAK * exp(-0.5 * z[j] * z[j])
+        beyond[j] = 0.5 * erfc(abs(z[j]) / sqrt(2.0))
     for row in range(rows):
         intercept, slope, share = intercepts[row], slopes[row], smooth[row]
         for j in range(q):

@@ -106,13 +106,15 @@ class _PreparedTerm:
         self._variance, self._n = term.variance, len(points)
         states, actions = (_prepared(block, points) for block in (term.states, term.actions))
         self._n_states = len(states[0])
-        self._features, self._owners = (np.concatenate(pair) for pair in zip(states, actions, strict=True))
+        self._features = np.concatenate([states[0], actions[0]])
+        self._owners = np.concatenate([states[1], actions[1]])
         self._owns = np.eye(n_parameters)[self._owners]  # adds up gradients of features with the same lengthscale
 
     def covariance(self, parameters: Array) -> tuple[Array, Array]:
         """Return scaled inputs (r, width, n) and covariances (r, n, n) of n points, for r sets of p parameters."""
         n = self._n
-        features = self._features * (self._unit * np.exp(-parameters[:, self._owners]))[..., None]
+        scales = self._unit * np.exp(-parameters[:, self._owners])
+        features = np.multiply(self._features, scales[..., None], order="C")
         matrix, variance = np.empty((len(parameters), n, n)), np.exp(parameters[:, self._variance])
         product_family.covariance(self._coefficients, self._n_states, features, variance, matrix, np.empty((2, n)))
         return features, matrix
@@ -145,4 +147,4 @@ def _prepared(block: TermBlock, points: Tensor) -> tuple[Array, Array]:
     """
     owners = np.array(block.lengthscales, dtype=np.int64)[list(block.columns.owner)]
     features = block.columns.features(points[:, list(block.places)]).numpy()
-    return np.ascontiguousarray(features.T), owners
+    return features.T, owners
