@@ -208,7 +208,7 @@ def test_policies_that_are_not_the_model_s_are_saved_too(
     # the middle of P[s], where transfer looks for its action, is far from that of a uniform P[s]
     study = Study(SPACE, state_distribution={"age": Normal(80, 2)}, method=method, direction=direction)
     sign = 1 if direction == "maximize" else -1
-    study.run(lambda s, x: sign * objective(s, x), evaluations=25, progress=False)
+    study.run(lambda s, x: sign * objective(s, x), evaluations=12, progress=False)
     policy = study.policy()
     policy.save(tmp_path / "policy.json")
     loaded = load_policy(tmp_path / "policy.json")

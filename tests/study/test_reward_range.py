@@ -39,7 +39,7 @@ def fixed(policy: Policy) -> Policy:
 
 
 def means(policy: Policy) -> list[float]:
-    return [policy.predict({"size": size}).mean for size in np.linspace(0, 1, 9)]
+    return [prediction.mean for prediction in policy.predict_many([{"size": size} for size in np.linspace(0, 1, 9)])]
 
 
 def test_predictions_stay_inside() -> None:
