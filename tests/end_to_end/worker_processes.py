@@ -1,16 +1,14 @@
 """Worker processes that start fast, because they are forked from a template, and that a test may kill."""
 
-import multiprocessing
-import os
 import time
 from collections.abc import Callable
-from multiprocessing import forkserver
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import worker_programs
+
+from forked_processes import forked
 
 PATIENCE = 60.0  # seconds in which a worker must get something done
 LONGEST = 1800.0  # seconds in which it must be done
@@ -20,10 +18,7 @@ class Processes:
     """Starts worker processes by forking a template."""
 
     def __init__(self, log: Path) -> None:
-        self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["worker_template"])
-        with patch.dict(os.environ, PYTHONPATH=str(Path(__file__).parent)):
-            forkserver.ensure_running()
+        self._context = forked()
         self._log = log
         self._started: list[ForkServerProcess] = []
 

@@ -1,6 +1,5 @@
 """What processes of these tests do before they are killed."""
 
-import multiprocessing
 import os
 import signal
 import time
@@ -12,6 +11,7 @@ from conbo.optimizer import Optimizer
 from conbo.spaces import Integer, Real, Space
 from conbo.study import Study
 from conbo.study.records import Records
+from forked_processes import forked
 
 SPACE = Space(states={"s": Real(0, 1)}, actions={"x": Real(0, 1), "n": Integer(1, 5)})
 METHOD, INITIAL = "expected-improvement", 4
@@ -27,9 +27,7 @@ def new_study(storage: Path | None) -> Study:
 
 def in_a_process(program: Callable[..., None], *arguments: Any) -> int | None:
     """Run the program to its end; its exit status."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["conbo.study.study"])  # torch takes seconds
-    process = context.Process(target=program, args=arguments)
+    process = forked().Process(target=program, args=arguments)
     process.start()
     process.join()
     return process.exitcode

@@ -1,6 +1,5 @@
 """What is recorded of evaluations that fail: the text of the error, from where it happened, and not too much of it."""
 
-import multiprocessing
 import re
 import threading
 from concurrent.futures import ProcessPoolExecutor
@@ -12,6 +11,7 @@ import pytest
 from conbo.errors import ConboError
 from conbo.spaces import Real, Space
 from conbo.study import Study
+from forked_processes import forked
 
 
 def new_study(storage: Path | None = None) -> Study:
@@ -65,7 +65,7 @@ def returns_what_cannot_be_sent(state: dict[str, Any], action: dict[str, Any]) -
 )
 def test_the_text_of_an_error_comes_from_where_it_happened(failing: Any, error: str, where: str) -> None:
     study = new_study()
-    with ProcessPoolExecutor(1, multiprocessing.get_context("forkserver")) as pool:
+    with ProcessPoolExecutor(1, forked()) as pool:
         settings: dict[str, Any] = {"here": {}, "processes": {"workers": 2}, "executor": {"executor": pool}}[where]
         with pytest.raises(ConboError, match=re.escape(f"failed 10 times in a row: {error}")) as raised:
             study.run(failing, 3, progress=False, **settings)
