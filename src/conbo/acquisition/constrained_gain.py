@@ -54,8 +54,8 @@ def state_gains(belief: Belief, actions: Tensor, rule: GainRule) -> StateValue:
     """Return the object that computes knowledge gradients of candidates in states.
 
     Searches for each state's best action start from the pool `actions` (p, d_x).  `rule` says how a knowledge gradient
-    follows from the posterior means after the evaluation.  It is not used if constraints are learned, because
-    `ConstrainedGains` has its own rule.
+    follows from the posterior means after the evaluation.  If constraints are learned, `rule` is not used, because
+    `ConstrainedGains` has its own.
     """
     if belief.constraints is None:
         return belief.posterior.action_search(belief.space, actions).gains(rule)
@@ -66,7 +66,8 @@ def state_gains(belief: Belief, actions: Tensor, rule: GainRule) -> StateValue:
 class MeansAhead:
     """Posterior means, after evaluating each of k candidates, of the reward or a slack at q actions in m states.
 
-    They are mean + slope z, where z ~ N(0, 1) is the standardized observation at the candidate.
+    Each mean is a line in z, mean + slope z, where z ~ N(0, 1) is the standardized observation at the candidate. A
+    slack is the amount by which an outcome satisfies its constraint.
     """
 
     mean: Tensor  # (k, m, q)
@@ -77,7 +78,8 @@ class MeansAhead:
 class SlackAhead:
     """Posterior of a constraint's slack, after evaluating each of k candidates, at q actions in m states.
 
-    Its mean is mean + slope ζ, where ζ ~ N(0, 1) is the standardized observation at the candidate.
+    A slack is the amount by which an outcome satisfies its constraint. Its mean is mean + slope ζ, where ζ ~ N(0, 1) is
+    the standardized observation at the candidate.
     """
 
     mean: Tensor  # (k, m, q)

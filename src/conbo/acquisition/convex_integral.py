@@ -38,8 +38,8 @@ SPREAD = 2.3  # standard deviation of the normal distribution whose quantiles ar
 def quantile_nodes(n: int, spread: float = SPREAD) -> Tensor:
     """Return n values z (n,), the nodes at which a convex function of Z ~ N(0, 1) is computed to estimate its mean.
 
-    They are quantiles, with equally spaced probabilities, of a normal distribution with standard deviation `spread`. n
-    must be odd, so that the middle one is 0.
+    The nodes are quantiles, with equally spaced probabilities, of a normal distribution with standard deviation
+    `spread`. n must be odd, so that the middle node is 0.
     """
     ranks = (2 * torch.arange(1, n + 1, dtype=torch.float64) - 1) / (2 * n)
     nodes = spread * torch.special.ndtri(ranks)

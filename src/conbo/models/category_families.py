@@ -126,7 +126,8 @@ class MultiTaskFamily:
     def _unpacked(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return variances v (r, choices), the variance σ₃² (r,) of what all actions share, and W (r, choices, rank).
 
-        They are taken from r sets of p parameters (r, p). The choices of all categorical columns are concatenated.
+        The covariance of a column's choices is W Wᵀ + diag(v). All three results are taken from r sets of p parameters
+        (r, p), and the choices of all categorical columns are concatenated.
         """
         choices = sum(self._counts)
         rest = parameters[:, self.n_lengthscales :]

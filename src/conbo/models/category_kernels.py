@@ -224,7 +224,8 @@ class CategoryKernel(Kernel):
     def _numbers(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return three tables (..., p, q) for the numeric columns of p states a and q states b, given as scaled inputs.
 
-        They are the correlation φ, and ψ and χ, which give its first and second derivatives (see `Profile`).
+        The tables are the correlation φ of these columns, and ψ and χ, which give its first and second derivatives (see
+        `Profile`).
         """
         columns = list(self.states.columns.numeric_features)
         return self.states.tables(a[..., columns], b[..., columns])

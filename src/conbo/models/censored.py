@@ -17,7 +17,8 @@ from conbo.models.truncation import hidden_variance, sites_of
 class CensoredPosterior(ExactPosterior):
     """A Gaussian process of unclipped values, given n rewards of which some are clipped at a floor.
 
-    It is conditioned on pseudo-observations (sites), which truncation.py computes.
+    The process is conditioned on Gaussian pseudo-observations (sites) in place of the rewards, which truncation.py
+    computes.
     """
 
     floor: float

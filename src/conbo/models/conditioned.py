@@ -219,7 +219,7 @@ class Conditioned:
     def of_rows(self, rows: Tensor) -> Self:
         """Return the posterior for new rewards at the candidates with indices `rows` alone.
 
-        It is unchanged, because this model ignores the simulator seeds of candidates.
+        This posterior is the same for all candidates, because the model ignores their simulator seeds.
         """
         return self
 

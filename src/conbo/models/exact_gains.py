@@ -41,7 +41,7 @@ BASINS = 4  # number of local maxima of the posterior mean that are kept for eac
 class ExactLines:
     """The posterior means of q actions in each of m states, after one more reward at each of k candidates.
 
-    They are lines mean + slope z, if the reward is z standard deviations above its prediction.
+    Each mean is a line in z, mean + slope z, where the reward is z standard deviations above its prediction.
     """
 
     mean: Tensor  # (k, m, q)

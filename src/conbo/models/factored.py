@@ -32,8 +32,8 @@ class Factored:
     def shared_blocks(self, points: Tensor, variances: Tensor) -> int:
         """Return how many leading rows of this factor can be reused for other points (m, d) and noise variances (m,).
 
-        These are the rows of the blocks that both factors have in common, if all points and variances in them are
-        equal; otherwise there are none.
+        The reusable rows are those of the blocks that both factors have in common. There are none if a point or a
+        variance in these blocks differs.
         """
         if self.jitter > 0:
             return 0  # a factor of other rows may not need the jitter

@@ -275,8 +275,8 @@ class Term:
     def pullback(self, gradient: Tensor) -> tuple[Tensor, Tensor]:
         """Convert a gradient (r, n, n) with respect to the covariances of n points into gradients by parameter.
 
-        These are, for r sets of parameters, with respect to the log-lengthscales of d columns (r, d) and to the
-        logarithm of the variance σ² (r,).
+        The results, for r sets of parameters, are gradients with respect to the log-lengthscales of d columns (r, d),
+        and to the logarithm of the variance σ² (r,).
         """
         if self._compiled:
             in_features, in_variance = compiled_product_family.pullback(

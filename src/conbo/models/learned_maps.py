@@ -38,8 +38,8 @@ class LearnedMaps:
     def bounds(self) -> Tensor:
         """Lower and upper bounds (2, 2) of the map's parameters, one row for each.
 
-        These are log t, where t is the distance from the best reward to the ceiling in units of `reach`, and the power
-        λ.
+        The parameters are log t, where t is the distance from the best reward to the ceiling in units of `reach`, and
+        the power λ.
         """
         return torch.tensor([LOG_DISTANCES, POWERS], dtype=torch.float64)
 

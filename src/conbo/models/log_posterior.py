@@ -207,7 +207,7 @@ class LogPosterior:
     def noise_of(self, parameters: Tensor) -> float | Tensor | HeteroscedasticNoise:
         """Return the noise of the model with parameters (p,).
 
-        It is one variance, a function of the point if the noise is heteroscedastic, or variances (n,) if these are
+        The noise is one variance, a function of the point if it is heteroscedastic, or variances (n,) if they are
         known.
         """
         if not isinstance(self.noise, str):

@@ -86,7 +86,7 @@ class MainEffectsKernel(Kernel):
     def variance(self, states: Tensor) -> Tensor:
         """Return the prior variances (...) of points with these states, given as scaled inputs (..., width).
 
-        They are those without main effects, plus the variances of both main effects.
+        The variances are those of the kernel without main effects, plus the variances of both main effects.
         """
         return self.interaction.variance(states) + (self.action_variance + self.state_variance)
 
@@ -167,8 +167,8 @@ class MainEffectsKernel(Kernel):
 def effect_features(states: Columns) -> tuple[int, ...]:
     """Return the indices of the state's features (kernel inputs) that the state's main effect uses.
 
-    These are all, or only numeric ones if `states.coded`: categories are then single features, the indices of their
-    choices, and only the kernel without main effects uses them.
+    It uses all features, or only numeric ones if `states.coded`: categories are then single features, the indices of
+    their choices, and only the kernel without main effects uses them.
     """
     return states.numeric_features if states.coded else tuple(range(states.width))
 
@@ -176,8 +176,8 @@ def effect_features(states: Columns) -> tuple[int, ...]:
 def effect_columns(states: Columns) -> tuple[int, ...]:
     """Return the indices of the state columns that the state's main effect uses.
 
-    These are all, or only numeric ones if `states.coded`: categories are then given as indices of their choices, and
-    only the kernel without main effects uses them.
+    It uses all columns, or only numeric ones if `states.coded`: categories are then given as indices of their choices,
+    and only the kernel without main effects uses them.
     """
     return states.numeric if states.coded else tuple(range(len(states.categories)))
 

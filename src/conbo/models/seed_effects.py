@@ -166,7 +166,8 @@ class SeededPosterior(ExactPosterior):
     def _shared(self) -> Tensor:
         """Correlations of the effects of the next seeds with those of the seeds of n rewards.
 
-        They are (1, n) if all candidates have the same next seed, and (c, n) if each of c candidates has its own.
+        The correlations are (1, n) if all candidates have the same next seed, and (c, n) if each of c candidates has
+        its own.
         """
         return self.effect.shared(self.next_seeds, self.seeds)
 

@@ -63,9 +63,9 @@ class SeededFamily(ExtendedFamily):
     def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
         """Return covariances (r, n, n) of rewards at points (n, d + 1), effects of seeds included, and their pullback.
 
-        They are for r sets of p parameters, (r, p). The last column of the points is the seed. The pullback is a
-        vector-Jacobian product: it converts a gradient with respect to the covariances into one with respect to the
-        parameters.
+        There is one matrix of covariances for each of r sets of p parameters (r, p). The last column of the points is
+        the seed. The pullback is a vector-Jacobian product: it converts a gradient with respect to the covariances into
+        one with respect to the parameters.
         """
         own, lengthscales, variances = self._split(parameters)
         plain, seeds = points[:, :-1], points[:, -1]

@@ -14,7 +14,8 @@ from conbo.models.factorization import factorize
 class SolvedCovariances:
     """The Cholesky factors and inverses of r covariance matrices K of n rewards, noise included.
 
-    They are kept on the device of the points. Results are in CPU memory, except for gradients with respect to K.
+    Factors and inverses are kept on the device of the points. Results of methods are in CPU memory, except for
+    gradients with respect to K.
     """
 
     on_device: tuple[Tensor, Tensor]  # lower Cholesky factors and inverses (r, n, n)

@@ -52,8 +52,8 @@ class WarpedFamily(ExtendedFamily):
     def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
         """Return covariances (r, n, n) of points (n, d) for r sets of p parameters (r, p), and their pullback.
 
-        They are computed for one set of parameters at a time, because each set warps the points differently. The
-        pullback is a vector-Jacobian product: it converts a gradient with respect to the covariances into one with
+        The covariances are computed for one set of parameters at a time, because each set warps the points differently.
+        The pullback is a vector-Jacobian product: it converts a gradient with respect to the covariances into one with
         respect to the parameters.
         """
         rows = [_Row(self, row, points) for row in parameters]

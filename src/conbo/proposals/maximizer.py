@@ -249,7 +249,8 @@ def fix_state(points: Tensor, state: Tensor | None) -> Tensor:
 def spread_best(belief: Belief, points: Tensor, values: Tensor, k: int) -> Tensor:
     """Return the indices (k,) of k of n points (n, d) that have high values (n,) and are not similar to each other.
 
-    They are chosen one after the other; values are reduced by a penalty for similarity to the points chosen before.
+    The k points are chosen one after the other, and a penalty for similarity to those chosen before reduces the values
+    of the rest.
     """
     chosen: list[int] = []
     score = values.clone()
@@ -283,7 +284,7 @@ def box(like: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
 def weighted_variance(belief: Belief, points: Tensor) -> Tensor:
     """Return values (c,) of points (c, d) that replace an acquisition function which is zero everywhere.
 
-    They are the density of P[s] times the posterior variance, divided by the expected costs if there are costs.
+    A value is the density of P[s] times the posterior variance, divided by the expected cost if there are costs.
     """
     d_s = belief.n_state_dims
     density = belief.states.density(points[:, :d_s].cpu()).to(points)

@@ -27,7 +27,7 @@ def penalty(belief: Belief, points: Tensor, chosen: Tensor) -> Tensor:
 def penalized_batch(belief: Belief, points: Tensor, values: Tensor, n: int) -> Tensor:
     """Choose a batch of n points (n, d) with high values that are not similar to each other or to pending points.
 
-    They are among the given points (p, d), whose values (p,) of the acquisition function must not be negative.
+    The points are chosen from `points` (p, d), whose values (p,) of the acquisition function must not be negative.
     """
     return points[penalized_rows(belief, points, values, n)]
 
@@ -35,7 +35,7 @@ def penalized_batch(belief: Belief, points: Tensor, values: Tensor, n: int) -> T
 def penalized_rows(belief: Belief, points: Tensor, values: Tensor, n: int) -> list[int]:
     """Return the indices of a batch of n points with high values that are not similar to each other or pending points.
 
-    They are among the given points (p, d), whose values (p,) of the acquisition function must not be negative.
+    The points are chosen from `points` (p, d), whose values (p,) of the acquisition function must not be negative.
     """
     factor = torch.ones_like(values)
     apart = torch.ones_like(values, dtype=torch.bool)

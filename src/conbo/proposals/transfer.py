@@ -19,7 +19,7 @@ from conbo.proposals.maximizer import Maximizer
 class Transfer:
     """Proposes the points with the highest expected improvement in one reference state.
 
-    It is the first of finitely many states, or else a central state.
+    The reference state is the first of finitely many states, or else a central state.
     """
 
     def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Suggestion:

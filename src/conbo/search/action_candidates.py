@@ -15,7 +15,7 @@ MOST_COMBINATIONS = 64  # largest number of combinations of categories up to whi
 def action_candidates(belief: Belief, n: int, generator: torch.Generator) -> Tensor:
     """Return a pool of actions (p, d_x), in the unit cube, from which searches choose their starts.
 
-    They are n quasi-random actions, and up to MOST_OBSERVED observed actions, those with the highest rewards. If
+    The pool has n quasi-random actions, and up to MOST_OBSERVED observed actions, those with the highest rewards. If
     categorical parameters have few combinations of categories, each combination occurs among the quasi-random actions,
     even if that takes more than n of them.
     """

@@ -12,8 +12,8 @@ from conbo.models.snapping import masked
 def path_peaks(belief: Belief, paths: Paths, pool: Tensor, states: Tensor, climb: int) -> Tensor:
     """Return the best actions (c, p, d_x) of p functions drawn from the posterior, in each of c states (c, d_s).
 
-    They are found by local searches of `climb` steps, which start from the best action of a pool of n actions (n, d_x).
-    With `climb=0`, they are the best actions of the pool.
+    The best actions are found by local searches of `climb` steps, which start from the best action of a pool of n
+    actions (n, d_x). With `climb=0`, they are the best actions of the pool.
     """
     c, n = len(states), len(pool)
     grid = torch.cat([states.repeat_interleave(n, 0), pool.repeat(c, 1)], -1)
