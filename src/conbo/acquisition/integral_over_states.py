@@ -88,7 +88,7 @@ class StateRuleRecipe(Protocol):
     """A recipe for a rule that chooses the states at which the integral over states is computed."""
 
     def build(self, belief: Belief, generator: torch.Generator) -> StateRule:
-        """Build the rule from a belief, which is what is known so far."""
+        """Build the rule that chooses the states of the integral, from a belief, which is what is known so far."""
 
     def shared(self, share: float) -> Self:
         """Return the recipe of a cheaper rule, whose number of states is multiplied by `share`, which is at most one.
@@ -99,7 +99,7 @@ class StateRuleRecipe(Protocol):
 
 @dataclass(frozen=True)
 class ExactStates:
-    """The rule for finitely many states: take all of them, weighted by their probabilities."""
+    """The rule for an integral over finitely many states: take all of them, weighted by their probabilities."""
 
     pool: Tensor  # (m, d_s)
     pool_weights: Tensor  # (m,)
@@ -336,7 +336,7 @@ class ConditionalAcquisition:
     def integral(self, points: Tensor, times: int = 1) -> Tensor:
         """Return the integrals over states (c,) at points (c, d).
 
-        The number of states in each integral is `times` the number in local searches.
+        `times` multiplies the number of states that an integral has in local searches.
         """
         chosen = self.states_of(points, times)
         gains = self.value.at(chosen.states)(points, torch.arange(len(points), device=points.device))
@@ -345,7 +345,7 @@ class ConditionalAcquisition:
     def states_of(self, points: Tensor, times: int = 1) -> WeightedStates:
         """Choose states and weights for the integral over states, for each point (c, d).
 
-        The number of states is `times` the number in local searches.
+        `times` multiplies the number of states that an integral has in local searches.
         """
         return self.rule.around(points[:, : self._d_s], self._importance(points), times)
 
@@ -401,7 +401,7 @@ class AveragedAcquisition:
     def integral(self, points: Tensor, times: int = 1) -> Tensor:
         """Return the integrals over states (c,) at points (c, d), averaged over the models.
 
-        The number of states in each integral is `times` the number in local searches.
+        `times` multiplies the number of states that an integral has in local searches.
         """
         return weighted(self.weights, [part.integral(points, times) for part in self.parts])
 

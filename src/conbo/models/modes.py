@@ -138,9 +138,11 @@ def modes_of_families(
 ) -> list[Mode]:
     """Return the fitted modes of every family of kernels, given rewards (n,) at points (n, d).
 
-    The search in the first family starts from Sobol points, and that in each later one from the best mode of the family
-    before it. If `all_modes` is true, every family contributes all its distinct modes, otherwise only its best one.
-    `noise` and `sites` are as in `LogPosterior`.
+    A mode is a local maximum of the posterior density of the hyperparameters. The search in the first family starts
+    from Sobol points, and that in each later one from the best mode of the family before it. If `all_modes` is true,
+    every family contributes all its distinct modes, otherwise only its best one. `noise` holds the variances (n,) of
+    the rewards' noise, or names the prior of its variance. The pseudo-observations `sites`, if there are any, replace
+    rewards that are clipped at a floor.
     """
     modes: list[Mode] = []
     for family in families:
