@@ -12,10 +12,11 @@ def distinct_best(scores: Array, similarity: Array, alike: float, chosen: Array)
     Columns i and j are similar if `similarity[i, j]` exceeds `alike`. The chosen columns are written to `chosen`
     (rows, k); column 0 is written where no other column is left.
     """
-    for row in range(len(scores)):
-        for place in range(chosen.shape[1]):
+    rows, columns = scores.shape
+    for row in range(rows):
+        for place in range(len(chosen[row])):
             best, highest = 0, -np.inf
-            for j in range(scores.shape[1]):
+            for j in range(columns):
                 if scores[row, j] > highest:  # saves most comparisons with the columns chosen before
                     new = True
                     for before in range(place):

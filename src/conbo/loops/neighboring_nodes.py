@@ -49,14 +49,14 @@ def similarity(profile: Array, actions: Array, nodes: Array, result: Array, spee
     (rows, q-1) is the kernel's correlation between neighbors, reduced where the best action jumps. `speed` (q + 1,) is
     scratch.
     """
-    q = len(nodes)
+    rows, q, features = actions.shape
     a, b, c = profile[0], profile[1], profile[2]
     speed[0] = 0.0  # the outer intervals have a neighbor on one side only
     speed[q] = 0.0
-    for row in range(len(actions)):
+    for row in range(rows):
         for i in range(q - 1):
             apart = 0.0
-            for d in range(actions.shape[2]):
+            for d in range(features):
                 away = actions[row, i + 1, d] - actions[row, i, d]
                 apart += away * away
             r = sqrt(apart)
