@@ -13,14 +13,13 @@ from conbo.loops.compiling import Array, fast
 def factorize_and_invert(
     matrices: Array,  # (r, n, n), symmetric
     noise: Array,  # (r, n), added to the diagonals
-    factors: Array,  # (r, n, n), zero; out
+    factors: Array,  # (r, n, n), out
     inverses: Array,  # (r, n, n), out
     pivots: Array,  # scratch (4, n)
 ) -> None:
     """Compute upper Cholesky factors and inverses of covariance matrices, after adding `noise` to their diagonals.
 
-    For r covariance matrices (r, n, n) of n rewards, they are written to `factors`, which must be zero before, and to
-    `inverses`.
+    For r covariance matrices (r, n, n) of n rewards, they are written to `factors` and `inverses`.
     """
     # One sweep for each row p of a matrix K turns -K into the inverse of K (Goodnight 1979). Let w be row p of K after
     # the sweeps before it, over the square root of entry p; from entry p on, it is row p of the Cholesky factor. The
@@ -58,9 +57,7 @@ def factorize_and_invert(
                 share = 1.0 / sqrt(w[p])
                 for j in range(n):
                     w[j] *= share
-                rest, row = w[p:], factor[p, p:]
-                for j in range(n - p):
-                    row[j] = rest[j]
+                    factor[p, j] = 0.0 if j < p else w[j]
                 w[p] = -share
             for i in range(n):
                 row = inverse[i]

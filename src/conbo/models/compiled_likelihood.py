@@ -27,7 +27,7 @@ def factorize_and_invert(matrices: Tensor, noise: Tensor) -> tuple[Tensor, Tenso
     Factors are lower triangular. `noise` holds variances (r, n), (r, 1) or (n,).
     """
     r, n, _ = matrices.shape
-    factors, inverses = np.zeros((r, n, n)), np.empty((r, n, n))
+    factors, inverses = np.empty((r, n, n)), np.empty((r, n, n))
     variances = np.array(np.broadcast_to(noise.numpy(), (r, n)), order="C")  # a copy, since views are read-only
     likelihood.factorize_and_invert(
         np.ascontiguousarray(matrices.numpy()), variances, factors, inverses, np.empty((4, n))

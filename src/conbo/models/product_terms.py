@@ -87,7 +87,7 @@ class TermLikelihoods:
         matrix = parts[0][-1] if len(parts) == 1 else sum(part[-1] for part in parts)
         variances = np.empty((r, n))
         variances[:] = noise
-        factors, inverses = np.zeros((r, n, n)), np.empty((r, n, n))
+        factors, inverses = np.empty((r, n, n)), np.empty((r, n, n))
         likelihood.factorize_and_invert(matrix, variances, factors, inverses, np.empty((4, n)))
         values, means, gradients = np.empty(r), np.empty(r), np.empty((r, n, n))
         likelihood.log_likelihoods(factors, inverses, self._rewards, values, means, gradients, np.empty((2, n)))
