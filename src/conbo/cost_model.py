@@ -40,7 +40,7 @@ class CostModel:
             return (self.shift + self.scale * self.posterior.mean(at) + self.scale**2 * spread / 2).exp().to(points)
 
     def relative(self, points: Tensor) -> Tensor:
-        """Return the expected costs (n,) of points (n, d), divided by a typical cost (a geometric mean)."""
+        """Return the expected costs (n,) of points (n, d), divided by the geometric mean of the known costs."""
         return self.expected(points) / exp(self.shift)
 
     def log_relative(self, points: Tensor) -> tuple[Tensor, Tensor]:

@@ -25,7 +25,7 @@ def state_kernel_of(states: Kernel) -> Kernel:
 
 
 def with_present_names(model: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert the stored settings of a `GaussianProcess` to their present names, given the present `defaults`."""
+    """Convert stored settings of a `GaussianProcess` to their present names; new settings get their `defaults`."""
     renamed = "states" in model and "state_kernel" not in model
     settings = {"state_kernel" if renamed and name == "states" else name: value for name, value in model.items()}
     return _from_0_1(settings, defaults) if "actions" in settings else settings

@@ -35,9 +35,10 @@ def has_weights(recipe: RecipeLike, name: str) -> bool:
 
 
 def with_new_choices(given: RecipeLike, present: RecipeLike, space: Space, name: str) -> RecipeLike:
-    """Return the `state_distribution` of a study whose parameter `name` gets new choices: the given or the present one.
+    """Return the state distribution of a study whose parameter `name` gets new choices.
 
-    Raises SettingError if none is given and the present one has weights for the choices of this parameter, because the
+    It is the `given` distribution, or the `present` one if none is given. Raises SettingError if the present one is
+    needed and has weights for the choices of this parameter, because the
     new choices would have none.
     """
     if given is None and name in space.states and has_weights(present, name):

@@ -6,6 +6,9 @@ draw is f_j = μ + V √Λ ξ_j.  Given the draw, the standardized observation Z
 
     Z | ξ_j ~ N(bᵀξ_j, 1 - |b|²),   b = Λ^-½ Vᵀ σ̃,   σ̃ = kⁿ((s_i, ·), (s, x)) / σ_y
 
+Here kⁿ is the posterior covariance after n rewards, and σ_y the predictive standard deviation of the observation, noise
+included.  A value of Z that is drawn together with f_j is called z_j.
+
 =================  ===========================================================================================
 here               meaning
 =================  ===========================================================================================
@@ -16,8 +19,9 @@ label              the peak of a draw: the index of its best action, or the quan
 ``corrected``      removes the bias of order 1/N of these estimates, by comparing all draws with halves of them
 =================  ===========================================================================================
 
-Before the correction, every estimate is the mutual information of a discrete joint distribution, so it is not negative,
-and it is zero if σ̃ is zero.  In shapes, c is the number of pairs of a candidate and a state.
+Densities of Z are computed on a grid.  So before the correction, every estimate is the mutual information of a discrete
+joint distribution: it is not negative, and it is zero if σ̃ is zero.  In shapes, c is the number of pairs of a candidate
+and a state.
 """
 
 from collections.abc import Callable
@@ -85,8 +89,8 @@ def root_and_whitening(covariance: Tensor, prior: Tensor) -> tuple[Tensor, Tenso
     """Return the matrices V √Λ and V Λ^-½ (c, p, p) of c covariance matrices V Λ Vᵀ (c, p, p) of p variables.
 
     V has the eigenvectors as columns, and Λ the eigenvalues on its diagonal.  Eigenvalues that are only rounding
-    errors, compared with the prior variances (c,), are treated as zero in both matrices.  The others are sorted by
-    decreasing size, because a quasi-random sequence is most even in its first dimensions.
+    errors, compared with the prior variance of the variables, `prior` (c,), get columns of zeros in both results.  The
+    others are sorted by decreasing size, because a quasi-random sequence is most even in its first dimensions.
     """
     variances, vectors = torch.linalg.eigh(covariance)
     variances, vectors = variances.flip(-1), vectors.flip(-1)

@@ -34,9 +34,10 @@ def study_arguments(metavar: str = "[STUDY]") -> Callable[[Command], Command]:
 
 
 def leading_study(arguments: Sequence[str], *names: str) -> tuple[str, ...]:
-    """Return the source of the study and the arguments called `names`, which follow it on the command line.
+    """Return the values of a command's arguments: the source of the study, then one argument for each of `names`.
 
-    The source may be left out and is then study.toml. Raises click.UsageError if the number of arguments is wrong.
+    The names are those in error messages. The source may be left out and is then study.toml. Raises click.UsageError
+    if the number of arguments is wrong.
     """
     if len(arguments) == len(names):
         return STUDY_FILE, *arguments

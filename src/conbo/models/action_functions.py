@@ -1,16 +1,16 @@
 """Many functions of the action, maximized at once: h(x; z) = mean(x) + z slope(x).
 
 Mean and slope are each a constant plus a weighted sum of κ, the kernel's correlation of actions.  Such a function is
-the posterior mean in a state s (with slope zero), or the look-ahead mean in s: the posterior mean after a reward at a
-candidate that is z standard deviations above its prediction,
+the posterior mean in a state s (with slope zero), or the look-ahead mean in s: the posterior mean after one more
+evaluation, of a candidate, whose reward is z standard deviations above its prediction,
 
     μⁿ⁺¹(s, x) = μⁿ(s, x) + σ̃(s, x; candidate) z.
 
 The mean has n weights, one for each observed action.  The slope has n + 1, the last one for the candidate's action.
 
-`maximize` improves all functions and all z together by safeguarded, projected Newton steps, with gradients and Hessians
-in closed form.  It has two implementations: plain torch (any device, the reference), and the compiled loops of
-`compiled_ascent` on a CPU with Numba.
+`maximize` searches the maximizers of all functions, for all given z, at once: by safeguarded, projected Newton steps,
+with gradients and Hessians in closed form.  It has two implementations: plain torch (any device, the reference), and
+the compiled loops of `compiled_ascent` on a CPU with Numba.
 """
 
 from dataclasses import dataclass, replace

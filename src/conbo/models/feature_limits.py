@@ -20,9 +20,10 @@ from conbo.spaces import Array, Space
 
 @dataclass(frozen=True)
 class FeatureShapes:
-    """Constraints on actions as functions of a kernel's scaled inputs: the part that is the same in all states.
+    """What linear constraints on actions have in common in all states, for searches over a kernel's scaled inputs.
 
-    Linear constraints are linear in the user's units, so it also knows how to convert scaled inputs to these units.
+    Scaled inputs are the columns of an action, warped and divided by lengthscales. The constraints are linear in the
+    user's units instead, so this object also converts scaled inputs to the user's units.
     """
 
     space: Space
@@ -119,9 +120,10 @@ class FeatureLimits:
         return torch.from_numpy(self.linear.bounds - self.linear.used(self.states.cpu().numpy())).to(like)
 
     def tangents(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the constraints, linearized at actions x (r, q, width): normal · step ≤ gap for a step from x.
+        """Return the constraints, linearized at actions: normal · step ≤ gap for a step from an action.
 
-        For q actions in each of r states and J constraints, normals are (r, q, J, width), and gaps (r, q, J).
+        `x` (r, q, width) holds q actions in each of r states, each with `width` scaled inputs. For J constraints,
+        normals are (r, q, J, width), and gaps (r, q, J).
         """
         (values, slopes), coefficients = self._values(x), self.shapes.coefficients
         normals = x.new_zeros(*x.shape[:-1], len(coefficients), x.shape[-1])

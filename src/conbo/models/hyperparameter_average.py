@@ -1,9 +1,9 @@
 """Averages predictions over the hyperparameters of the fitted models, because these are uncertain.
 
-A policy takes the action with the highest mean under its model, so it profits from every error of the fit.  With fixed
-hyperparameters, the predictions for its actions are too high and too certain (the winner's curse).  Other
-hyperparameters that are nearly as probable disagree about exactly these actions, so an average over hyperparameters
-predicts lower and less certain rewards there.
+A policy takes the action with the highest mean under its model, so it prefers actions that errors of the fit make look
+good.  With fixed hyperparameters, the predictions for its actions are too high and too certain (the winner's curse).
+Other hyperparameters that are nearly as probable disagree about exactly these actions, so an average over
+hyperparameters predicts lower and less certain rewards there.
 
 The hyperparameters of each model are drawn from Laplace's approximation, a normal distribution around their mode.  All
 draws of a model have the same weight, or a weight in proportion to p / q: the posterior density over the normal density

@@ -46,7 +46,10 @@ class KernelFamily(Protocol):
 
     @property
     def typical_loadings(self) -> tuple[float, ...]:
-        """Prior means of the loadings, which are the last parameters: those that may be negative."""
+        """Prior means of the loadings: factors of a covariance of categories, the only parameters that may be negative.
+
+        Loadings come after the logarithms of lengthscales and variances.
+        """
 
     @property
     def largest_loadings(self) -> tuple[float, ...]:

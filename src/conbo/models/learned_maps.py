@@ -110,8 +110,8 @@ class LearnedMaps:
     def parameters(self, output: LowTail) -> Tensor:
         """Return the parameters of a map, log t (see the class) and the power λ, clamped to the bounds.
 
-        The map may have been learned from fewer rewards, if it is in the units of these. Its ceiling stays where it is,
-        unless the best reward has passed it.
+        The map may have been learned from some of the rewards only, but in the same units. The parameters are such that
+        the map's ceiling stays where it is, unless the best reward is above it.
         """
         distance = output.width / (1 - LINEAR_SHARE)  # from the best reward to the ceiling when the map was learned
         ceiling = output.pivot + LINEAR_SHARE * distance

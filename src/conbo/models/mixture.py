@@ -323,8 +323,8 @@ class MixtureLines:
     def gradient(self, pull: Tensor) -> Tensor:
         """Return the gradients (k, d) of Σ pull · slope with respect to the k candidates.
 
-        The sum is over q actions in each of m states, which are held fixed, and `pull` (k, m, q) are given weights. A
-        slope says how strongly the posterior mean of an action reacts to a new reward at the candidate.
+        The sum is over q fixed actions in each of m fixed states, with weights `pull` (k, m, q). A slope is the
+        change of an action's posterior mean if the candidate's reward is one standard deviation above its prediction.
         """
         mixture, new = self._mixture, self._new
         mean_apart = mixture._apart(new.mean_gradient)  # (J, k, d)

@@ -54,7 +54,7 @@ class SeededFamily(ExtendedFamily):
         return self.family.kernel(self._split(parameters)[0])
 
     def effect(self, parameters: Tensor) -> SeedEffect:
-        """Return the covariance of the effects of simulator seeds, for parameters (p,)."""
+        """Return the covariance of the effects of simulator seeds, given the p hyperparameters (p,) of the model."""
         _, lengthscales, variances = self._split(parameters)
         constant = float(variances[0].exp()) if self.constant else 0.0
         function = self._functions.kernel(torch.cat([lengthscales, variances[-1:]])) if self.function else None

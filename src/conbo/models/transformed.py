@@ -167,7 +167,7 @@ class TransformedPosterior:
         return TransformedPaths(self, self.process.draw_paths(n, generator, features))
 
     def record(self) -> dict[str, Any]:
-        """Return the Gaussian process as plain values, for a saved policy, with the map g from rewards as `output`."""
+        """Return the Gaussian process as plain values, for a saved policy; the key `output` has the output warping."""
         return {**self.process.record(), "output": self.output.record()}
 
     def page_record(self, space: Space) -> dict[str, Any] | None:

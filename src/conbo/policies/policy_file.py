@@ -287,8 +287,8 @@ def _product(record: Mapping[str, Any], space: Space, profile: Profile) -> Produ
 def _factors(record: Mapping[str, Any], space: Space, profile: Profile, coded: bool = False) -> tuple[Factor, Factor]:
     """Restore the two factors of a product kernel, that of the states and that of the actions, from its record.
 
-    With `coded`, the factor of states keeps categories as integer codes, because the kernel has tables of their
-    covariances.
+    Both have the correlation function `profile`. With `coded`, the factor of states keeps categories as integer codes,
+    because the kernel has tables of their covariances.
     """
     states = Factor(Columns(space.state_categories, coded), _tensor(record["state_lengthscales"]), profile)
     warp = read_warp(record.get("warp"))

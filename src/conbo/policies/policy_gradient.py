@@ -7,7 +7,7 @@ The sum is the expected advantage: observations that are better than others in s
 =========  ===================  ==========================================================================
 paper      here                 meaning
 =========  ===================  ==========================================================================
-θ          ``coefficients``     A, B and C, one column for each action
+θ          ``coefficients``     A, B and C, one column for each action parameter
 V(s)       ``baseline``         kernel regression of the rewards on the states, bandwidth 0.2
 yⁱ - V     ``advantage``        how much better an observation was than others at similar states
 0.2        ``spread``           standard deviation of the policy, and the bandwidth

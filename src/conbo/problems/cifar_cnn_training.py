@@ -161,12 +161,14 @@ def cifar_cnn(
 ) -> Problem:
     """Choose hyperparameters for high validation accuracy of a small network on each of five data sets.
 
-    The reward is the accuracy. The surrogate `cifar_cnn_table` needs neither images nor a GPU.
+    The state is the data set: images of two classes of CIFAR-10. The reward is the accuracy. The surrogate
+    `cifar_cnn_table` needs neither images nor a GPU.
 
     Parameters
     ----------
     folder
-        Folder with the images of CIFAR-10, as partitions or as the original archive.
+        Folder with the images of CIFAR-10: `partition_1.npz` to `partition_5.npz`, one for each data set, or the
+        original Python archive.
     epochs
         Number of passes over the training images.
     train, validation

@@ -33,7 +33,7 @@ def penalized_batch(belief: Belief, points: Tensor, values: Tensor, n: int) -> T
 
 
 def penalized_rows(belief: Belief, points: Tensor, values: Tensor, n: int) -> list[int]:
-    """Return the indices of a batch of n points with high values that are not similar to each other or pending points.
+    """Return the indices of a batch of n points with high values similar neither to each other nor to pending ones.
 
     The points are chosen from `points` (p, d), whose values (p,) of the acquisition function must not be negative.
     """

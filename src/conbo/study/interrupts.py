@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 
 class SuggestionInterrupted(KeyboardInterrupt):
-    """Raised by Ctrl-C to end the search for the next point, because the run needs no more points."""
+    """Raised by Ctrl-C during the search for the next point, to end this search, because the user stops the run."""
 
 
 @contextmanager

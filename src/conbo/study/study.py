@@ -72,7 +72,7 @@ class Study(TrialTables, Learned, Evaluating, Proofs):
         Whether the method also chooses the seed of every trial, so that a simulator can give several actions the same
         randomness.
     seeds
-        All seeds that there are, for example of recorded days; the policy is then for the mean over these seeds.
+        All seeds that there are, for example the numbers of recorded days. The policy is then for the mean over them.
         Implies `common_random_numbers`.
     outcome_constraints
         Limits on outcomes that are told with the rewards, such as ``{"wait": conbo.AtMost(5)}``. They are learned.
@@ -91,7 +91,7 @@ class Study(TrialTables, Learned, Evaluating, Proofs):
     Raises
     ------
     SettingError
-        If a setting is out of range, or a method needs finitely many states and there are more.
+        If a setting is out of range, or a method needs finitely many states and there are infinitely many.
     SpaceError
         If the state distribution does not fit the space.
     StudyError

@@ -25,7 +25,7 @@ def has_seeds(trials: Iterable[Trial]) -> bool:
 
 
 def with_errors(trials: Iterable[Trial]) -> list[dict[str, Any]]:
-    """The rows of `observations` with an additional column `error`, unless a parameter has that name."""
+    """The rows of `observations`, with messages of failed trials as column `error` unless a parameter has that name."""
     known, rows = list(trials), []
     for trial, row in zip(known, observations(known), strict=True):
         error = {} if "error" in row else {"error": trial.error if trial.status == "failed" else None}
