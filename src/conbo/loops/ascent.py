@@ -77,11 +77,8 @@ def _ascent(name: str, limited: bool) -> Function:
                 for d in range(features):
                     there[d] = here[d]
                 value = length = 0.0
-                radius, inside, now = (
-                    first_radius,
-                    True,
-                    0,
-                )  # correlations and derivatives at `here` have the index `now`
+                radius, inside = first_radius, True
+                now = 0  # index of the correlations and derivatives at `here`
                 for k in range(steps + 1):  # evaluate the new point, move to it if it is better, take the next step
                     if limited:
                         inside = into_limits(
