@@ -5,11 +5,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
 import torch
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Browser, Locator, Page, ViewportSize, expect
 
 from conbo.gaussian_process import GaussianProcess
 from conbo.models.exact import ExactPosterior
@@ -24,8 +25,8 @@ from learned_studies import STUDIES, Named, learned, one_state, view
 
 pytestmark = pytest.mark.browser
 
-PHONE = {"width": 390, "height": 844}
-DESKTOP = {"width": 1280, "height": 900}
+PHONE: ViewportSize = {"width": 390, "height": 844}
+DESKTOP: ViewportSize = {"width": 1280, "height": 900}
 TOLERANCE = 1e-6  # of rewards, in their standard deviations
 BETTER = 0.05  # by so much the page's search may find a better action than the policy's
 
@@ -80,6 +81,7 @@ VARIANTS = {
 }
 
 Open = Callable[..., Page]
+Scheme = Literal["light", "dark"]
 
 
 @cache
@@ -100,16 +102,15 @@ class Tabs:
 
     def __init__(self, browser: Browser, path: Path) -> None:
         self._browser, self._path = browser, path
-        self._tabs: dict[tuple[tuple[str, bool], ...], Page] = {}
+        self._tabs: dict[tuple[bool, bool], Page] = {}
         self.trouble: list[str] = []
 
-    def load(self, kind: str, viewport: dict[str, int], color_scheme: str, **options: bool) -> Page:
-        key = tuple(sorted(options.items()))
-        if key not in self._tabs:
-            self._tabs[key] = self._new(**options)
-        tab = self._tabs[key]
-        tab.set_viewport_size(viewport)  # type: ignore[arg-type]
-        tab.emulate_media(color_scheme=color_scheme)  # type: ignore[arg-type]
+    def load(self, kind: str, viewport: ViewportSize, color_scheme: Scheme, touch: bool, bypass_csp: bool) -> Page:
+        if (touch, bypass_csp) not in self._tabs:
+            self._tabs[touch, bypass_csp] = self._new(touch, bypass_csp)
+        tab = self._tabs[touch, bypass_csp]
+        tab.set_viewport_size(viewport)
+        tab.emulate_media(color_scheme=color_scheme)
         self._path.write_text(written(kind), encoding="utf-8")
         tab.goto(self._path.as_uri())
         return tab
@@ -122,8 +123,8 @@ class Tabs:
         for tab in self._tabs.values():
             tab.context.close()
 
-    def _new(self, **options: bool) -> Page:
-        tab = self._browser.new_context(**options).new_page()  # type: ignore[arg-type]
+    def _new(self, touch: bool, bypass_csp: bool) -> Page:
+        tab = self._browser.new_context(is_mobile=touch, has_touch=touch, bypass_csp=bypass_csp).new_page()
         tab.on("console", lambda message: self.trouble.append(f"{message.type}: {message.text}"))
         tab.on("pageerror", lambda error: self.trouble.append(str(error)))
         tab.on("request", lambda request: self._note(request.url))
@@ -146,9 +147,14 @@ def opened(tabs: Tabs) -> Iterator[Open]:
     """Opens a page that must neither complain nor ask for anything."""
 
     def open_page(
-        kind: str, *, viewport: dict[str, int] = DESKTOP, color_scheme: str = "light", **options: bool
+        kind: str,
+        *,
+        viewport: ViewportSize = DESKTOP,
+        color_scheme: Scheme = "light",
+        touch: bool = False,
+        bypass_csp: bool = False,
     ) -> Page:
-        opened = tabs.load(kind, viewport, color_scheme, **options)
+        opened = tabs.load(kind, viewport, color_scheme, touch, bypass_csp)
         opened.evaluate("Promise.all([explorer.ready, plotly]).then(() => null)")
         return opened
 
@@ -433,7 +439,7 @@ def test_a_page_is_accessible(opened: Open) -> None:
 
 @pytest.mark.parametrize("kind", ["mixed", "no_state"])
 def test_a_phone_need_not_scroll_sideways(opened: Open, kind: str) -> None:
-    page = opened(kind, viewport=PHONE, color_scheme="dark", is_mobile=True, has_touch=True, bypass_csp=True)
+    page = opened(kind, viewport=PHONE, color_scheme="dark", touch=True, bypass_csp=True)
     see_all(page)
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
     for chart in page.locator(".chart:visible").all():
