@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from conbo.comparison import Comparison
     from conbo.gaussian_process import GaussianProcess
     from conbo.method_list import Method, methods
-    from conbo.models.posterior import Model
+    from conbo.models.model import Model
     from conbo.optimizer import Optimizer
     from conbo.outcome_constraints import AtLeast, AtMost
     from conbo.policies.policy import Policy, load_policy
@@ -38,7 +38,7 @@ _HOME = {
     "Integer": "spaces",
     "Interval": "stratified",
     "Method": "method_list",
-    "Model": "models.posterior",
+    "Model": "models.model",
     "Normal": "state_distributions",
     "Objective": "study.executors",
     "Optimizer": "optimizer",

@@ -22,8 +22,9 @@ from conbo.models.botorch_model import ModelFactory, as_model
 from conbo.models.fit import announce
 from conbo.models.fit_memory import FitMemory
 from conbo.models.heteroscedastic_noise import LEAST_NOISE
+from conbo.models.model import FitsInSteps, Model
 from conbo.models.moving import moved
-from conbo.models.posterior import Averages, BestSearch, FitsInSteps, Model, Paths, Posterior
+from conbo.models.posterior import Averages, BestSearch, Paths, Posterior
 from conbo.models.snapping import action_limits, contains, snap, snap_actions, spread
 from conbo.observations import Observations
 from conbo.quasi_random import sobol

@@ -14,7 +14,8 @@ from torch import Tensor
 from conbo.ascent import ascend
 from conbo.errors import ConboError, shortened
 from conbo.models.botorch_gains import BotorchGains, BotorchLines
-from conbo.models.posterior import BestActions, GainRule, Model, Moments
+from conbo.models.model import Model
+from conbo.models.posterior import BestActions, GainRule, Moments
 from conbo.models.snapping import action_limits, masked, snap_actions
 from conbo.observations import Observations
 from conbo.spaces import Space

@@ -30,8 +30,6 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import torch
 from torch import Tensor
 
-from conbo.models.fit_memory import FitMemory
-from conbo.observations import Observations
 from conbo.spaces import Space
 
 # mean and slope of lines (..., q), similarity of neighboring lines (..., q-1) → gain (...), ∂gain/∂slope (..., q)
@@ -385,53 +383,4 @@ class ImaginesRewards(Protocol):
         """Return the posterior given hypothetical rewards at points (k, d) with seeds (k,).
 
         Each reward equals its posterior mean, so only variances change.
-        """
-
-
-class Model(Protocol):
-    """The type of a model: anything that can be fitted to rewards, such as `GaussianProcess`.
-
-    Examples
-    --------
-    >>> model: conbo.Model = conbo.GaussianProcess()
-    """
-
-    def fit(self, space: Space, observations: Observations) -> Posterior:
-        """Fit the model.
-
-        Parameters
-        ----------
-        space
-            States and actions.
-        observations
-            Points in the unit cube and standardized rewards.
-
-        Returns
-        -------
-        Posterior
-            The fitted model, as the rest of conbo uses it.
-        """
-
-
-@runtime_checkable
-class FitsInSteps(Protocol):
-    """A model that fits hyperparameters to the first rewards only, so that one fit serves many suggestions."""
-
-    def fitted_rewards(self, n: int) -> int:
-        """Return m: the first m of n rewards are used to fit hyperparameters and to standardize rewards."""
-
-    def begins_with(self, n: int) -> int:
-        """Return m: a fit to n rewards starts from the fit to the first m of them, or from scratch if m = n."""
-
-    def fit_and_average(
-        self,
-        space: Space,
-        observations: Observations,
-        memory: FitMemory | None = None,
-        before: Observations | None = None,
-    ) -> tuple[Posterior, Callable[[], Posterior] | None]:
-        """Return the posterior, and a function that averages it over hyperparameters (None if that changes nothing).
-
-        A `memory` of earlier fits saves time and does not change the result. If this fit starts from a fit to the first
-        observations, `before` holds these, standardized on their own.
         """
