@@ -30,8 +30,9 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from parts import Parts, Row, command_line, run
 from torch import Tensor
 
-from conbo.acquisition.integral_over_states import ConBO, ConditionalAcquisition, ExactStates
+from conbo.acquisition.integral_over_states import ConBO, ConditionalAcquisition
 from conbo.acquisition.knowledge_gradient import HybridKG
+from conbo.acquisition.quadrature_states import ExactStates
 from conbo.belief import Belief
 from conbo.bound_states import bind
 from conbo.gaussian_process import GaussianProcess

@@ -17,8 +17,9 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from conbo.acquisition.expected_max import expected_max
-from conbo.acquisition.integral_over_states import ConBO, ConditionalAcquisition, StratifiedStates
+from conbo.acquisition.integral_over_states import ConBO, ConditionalAcquisition
 from conbo.acquisition.knowledge_gradient import HybridKG
+from conbo.acquisition.quadrature_states import StratifiedStates
 from conbo.ascent import SuccessiveHalving, ascend
 from conbo.belief import Belief
 from conbo.models.exact import ExactPosterior

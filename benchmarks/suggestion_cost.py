@@ -22,9 +22,10 @@ import torch
 from parts import Parts, Row, command_line, run
 from torch import Tensor
 
-from conbo.acquisition.integral_over_states import ConBO, StratifiedStates
+from conbo.acquisition.integral_over_states import ConBO
 from conbo.acquisition.knowledge_gradient import HybridKG
 from conbo.acquisition.knowledge_gradient_bounds import knowledge_gradient_bounds
+from conbo.acquisition.quadrature_states import StratifiedStates
 from conbo.belief import Belief, fit_belief
 from conbo.method_table import METHODS
 from conbo.models.exact_gains import ExactGains

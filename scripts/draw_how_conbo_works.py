@@ -29,9 +29,10 @@ from torch import Tensor
 
 from conbo.acquisition.convex_integral import CORNER, SMOOTH
 from conbo.acquisition.expected_max import expected_max
-from conbo.acquisition.integral_over_states import ConBO, GaussianStates, WeightedStates
+from conbo.acquisition.integral_over_states import ConBO
 from conbo.acquisition.knowledge_gradient import DiscreteKG, Estimator, HybridKG, MonteCarloKG
 from conbo.acquisition.knowledge_gradient_bounds import Bounds, knowledge_gradient_bounds
+from conbo.acquisition.quadrature_states import GaussianStates, WeightedStates
 from conbo.belief import Belief, fit_belief
 from conbo.bound_states import bind
 from conbo.gaussian_process import GaussianProcess

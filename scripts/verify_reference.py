@@ -19,9 +19,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from conbo.acquisition.integral_over_states import ConBO, GaussianStates, StratifiedStates
+from conbo.acquisition.integral_over_states import ConBO
 from conbo.acquisition.knowledge_gradient import DiscreteKG, Estimator, HybridKG, MonteCarloKG
 from conbo.acquisition.knowledge_gradient_bounds import knowledge_gradient_bounds
+from conbo.acquisition.quadrature_states import GaussianStates, StratifiedStates
 from conbo.belief import Belief
 from conbo.bound_states import bind
 from conbo.models.category_kernels import CategoryKernel, Trend

@@ -6,10 +6,11 @@ Settings that a row does not mention are the defaults of its recipes: `Maximizer
 
 from conbo.acquisition.entropy import EntropySearch, MaxValueEntropySearch, PredictiveEntropySearch
 from conbo.acquisition.improvement import ExpectedImprovement
-from conbo.acquisition.integral_over_states import ConBO, GaussianStates, StateValueRecipe, StratifiedStates
+from conbo.acquisition.integral_over_states import ConBO, StateValueRecipe
 from conbo.acquisition.knowledge_gradient import DiscreteKG, HybridKG, MonteCarloKG
 from conbo.acquisition.optimistic_gap import OptimisticGap
 from conbo.acquisition.profile_improvement import ProfileImprovement, ProfileQuantileImprovement
+from conbo.acquisition.quadrature_states import GaussianStates, StratifiedStates
 from conbo.acquisition.revi import Revi
 from conbo.ascent import SuccessiveHalving
 from conbo.method_list import DEFAULT_METHOD, PUBLISHED_MODEL, Method, listed

@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from conbo.acquisition.integral_over_states import AveragedAcquisition, ConBO, ConditionalAcquisition, StratifiedStates
+from conbo.acquisition.integral_over_states import AveragedAcquisition, ConBO, ConditionalAcquisition
 from conbo.acquisition.knowledge_gradient import DiscreteKG, HybridKG
+from conbo.acquisition.quadrature_states import StratifiedStates
 from conbo.belief import Belief
 from conbo.models.mixture import Mixture
 from conbo.spaces import Integer, Real, Space

@@ -9,8 +9,9 @@ import torch
 from conbo.acquisition.constrained_gain import ConstrainedGains, MeansAhead, SlackAhead, gain_of, state_gains
 from conbo.acquisition.expected_max import expected_max
 from conbo.acquisition.improvement import ExpectedImprovement
-from conbo.acquisition.integral_over_states import ConBO, StratifiedStates
+from conbo.acquisition.integral_over_states import ConBO
 from conbo.acquisition.knowledge_gradient import DISCRETE, HybridKG
+from conbo.acquisition.quadrature_states import StratifiedStates
 from conbo.acquisition.where_feasible import WhereFeasible
 from conbo.belief import Belief
 from constrained_beliefs import SPACES, constrained

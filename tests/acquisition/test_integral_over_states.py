@@ -6,10 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-import conbo.acquisition.integral_over_states
+import conbo.acquisition.quadrature_states
 import conbo.models.exact_gains
-from conbo.acquisition.integral_over_states import (
-    ConBO,
+from conbo.acquisition.integral_over_states import ConBO
+from conbo.acquisition.knowledge_gradient import DiscreteKG, HybridKG, MonteCarloKG
+from conbo.acquisition.quadrature_states import (
     ExactStates,
     GaussianStates,
     StateRuleRecipe,
@@ -17,7 +18,6 @@ from conbo.acquisition.integral_over_states import (
     by_importance,
     curve_order,
 )
-from conbo.acquisition.knowledge_gradient import DiscreteKG, HybridKG, MonteCarloKG
 from conbo.belief import Belief
 from conbo.errors import SettingError
 from conbo.models.exact import condition
@@ -268,7 +268,7 @@ def test_twenty_of_a_hundred_states_stand_for_all(
     belief = belief_with(HUNDRED, trend_kernel(HUNDRED, 0.5, variances), n=60, distribution=distribution)
     candidates = points_in(HUNDRED, 12, seed=3)
     sampled = ConBO(HybridKG()).build(belief, generator())
-    monkeypatch.setattr(conbo.acquisition.integral_over_states, "MOST_CLIMBED", 100)
+    monkeypatch.setattr(conbo.acquisition.quadrature_states, "MOST_CLIMBED", 100)
     exact = ConBO(HybridKG()).build(belief, generator())
     assert isinstance(exact.rule, ExactStates)
     assert not isinstance(sampled.rule, ExactStates)

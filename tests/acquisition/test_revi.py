@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from conbo.acquisition.integral_over_states import ExactStates
+from conbo.acquisition.quadrature_states import ExactStates
 from conbo.acquisition.revi import Revi, latin_hypercube
 from conbo.belief import Belief
 from conbo.errors import SettingError

@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 
 from conbo.acquisition.entropy import EntropySearch, MaxValueEntropySearch, PredictiveEntropySearch
-from conbo.acquisition.integral_over_states import ConBO, StratifiedStates
+from conbo.acquisition.integral_over_states import ConBO
+from conbo.acquisition.quadrature_states import StratifiedStates
 from conbo.bound_states import bind
 from conbo.method_table import METHODS
 from conbo.optimizer import Optimizer

@@ -9,8 +9,9 @@ from torch import Tensor
 
 from conbo.acquisition.acquisition_function import AcquisitionRecipe
 from conbo.acquisition.improvement import ExpectedImprovement
-from conbo.acquisition.integral_over_states import ConBO, ConditionalAcquisition, GaussianStates, StratifiedStates
+from conbo.acquisition.integral_over_states import ConBO, ConditionalAcquisition
 from conbo.acquisition.knowledge_gradient import DiscreteKG, HybridKG, MonteCarloKG
+from conbo.acquisition.quadrature_states import GaussianStates, StratifiedStates
 from conbo.ascent import BatchedFunction
 from conbo.belief import Belief
 from conbo.errors import SettingError

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from conbo.acquisition.integral_over_states import ConBO, GaussianStates
+from conbo.acquisition.integral_over_states import ConBO
 from conbo.acquisition.knowledge_gradient import DiscreteKG, HybridKG
+from conbo.acquisition.quadrature_states import GaussianStates
 from conbo.belief import Belief
 from conbo.models.exact import condition
 from conbo.models.factorization import cholesky

@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 
 from conbo.acquisition.constrained_gain import state_gains
-from conbo.acquisition.integral_over_states import ConditionalAcquisition, ExactStates
+from conbo.acquisition.integral_over_states import ConditionalAcquisition
 from conbo.acquisition.knowledge_gradient import DISCRETE
+from conbo.acquisition.quadrature_states import ExactStates
 from conbo.belief import Belief
 from conbo.errors import SettingError
 

@@ -11,8 +11,9 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from conbo.acquisition.expected_max import expected_max
-from conbo.acquisition.integral_over_states import ConBO, ConditionalAcquisition, GaussianStates
+from conbo.acquisition.integral_over_states import ConBO, ConditionalAcquisition
 from conbo.acquisition.knowledge_gradient import DiscreteKG, Estimator, HybridKG, MonteCarloKG
+from conbo.acquisition.quadrature_states import GaussianStates
 from conbo.belief import Belief, fit_belief
 from conbo.bound_states import bind
 from conbo.experiments.drawing import DARK, OURS, legend_below, panels, styled
