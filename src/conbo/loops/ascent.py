@@ -8,6 +8,7 @@ the Euclidean distance between points is the argument of κ.
 """
 
 from math import sqrt
+from typing import Any
 
 from conbo.loops.bowls import factorize_bowl, missing_curvature, shortened, solve_bowl
 from conbo.loops.compiling import Array, Function, fast, helper, inlined
@@ -18,10 +19,10 @@ SHORTEST_STEP = 1e-6  # in scaled coordinates: a shorter Newton step changes the
 
 SIGNATURE = (
     "void(int64, int64, f8[::1], f8[:,::1], f8[:,::1], f8[:,::1], f8[:,::1], f8[::1], f8[:,::1], f8[::1], f8[::1],"
-    " int64[::1], int64, f8, f8[:,::1], f8[:,::1], f8[:,::1], f8[:,::1],"
-    " f8[:,:,::1], f8[:,::1], f8[:,::1], f8[:,:,::1],"
-    " f8[:,::1], f8[:,:,::1], f8[:,::1], boolean[::1], f8[:,::1], f8[::1], boolean[::1])"
+    " int64[::1], int64, f8, f8[:,:,::1], f8[:,::1], f8[:,::1], f8[:,:,::1],"
+    " f8[:,::1], f8[:,:,::1], f8[:,::1], boolean[::1], {limits})"
 )
+LIMITS = "Tuple((f8[:,::1], f8[:,::1], f8[:,::1], f8[:,::1], f8[:,::1], f8[::1], boolean[::1]))"
 
 
 def _ascent(name: str, limited: bool) -> Function:
@@ -42,10 +43,6 @@ def _ascent(name: str, limited: bool) -> Function:
         free: Array,  # indices of the features that may move
         steps: int,
         first_radius: float,  # first radius of the trust region
-        coefficients: Array,  # (J, free), of J linear limits: see `loops.limits`, also for the next three arrays
-        room: Array,  # (rows, J)
-        edges: Array,  # (2, J)
-        shapes: Array,  # (6, free)
         x: Array,  # (rows, q, features), in: starting points; out: maximizers
         mean: Array,  # (rows, q), out, like the next two arrays
         slope: Array,  # (rows, q)
@@ -54,9 +51,7 @@ def _ascent(name: str, limited: bool) -> Function:
         derivatives: Array,  # scratch (2, features + 1, features)
         small: Array,  # scratch (features + 2, features)
         stuck: Array,  # (features,)
-        limit_scratch: Array,  # (J + free + 2, free)
-        gaps: Array,  # (J,)
-        binding: Array,  # (J + 2 free,)
+        limits: Any,  # if `limited`, a tuple of the arrays that `loops.limits` needs; None otherwise
     ) -> None:
         """Maximize mean(x) + z slope(x) over the action x, for rows `first` to `last` - 1 and every z of a row.
 
@@ -65,6 +60,8 @@ def _ascent(name: str, limited: bool) -> Function:
         and slopes are written to `mean` and `slope`.
         """
         features, f, n = len(points), len(free), len(points[0]) - 1
+        if limited:
+            coefficients, room, edges, shapes, limit_scratch, gaps, binding = limits
         weights, there, step = scratch[features + 4], small[features], small[features + 1]
         for row in range(first, last):
             for d in range(features):
@@ -231,7 +228,7 @@ def _newton_step(
 
 
 # Compiled with Numba's rewrites, which remove the branches that depend on `limited`.
-ascend_rows = fast(SIGNATURE, no_rewrites=False)(_ascent("ascend_rows", limited=False))
-ascend_rows_within_limits = fast(SIGNATURE, on_demand=True, no_rewrites=False)(
+ascend_rows = fast(SIGNATURE.format(limits="none"), no_rewrites=False)(_ascent("ascend_rows", limited=False))
+ascend_rows_within_limits = fast(SIGNATURE.format(limits=LIMITS), on_demand=True, no_rewrites=False)(
     _ascent("ascend_rows_within_limits", limited=True)
 )

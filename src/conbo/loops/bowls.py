@@ -7,7 +7,7 @@ are replaced by those of a diagonal matrix. f is the number of coordinates, incl
 
 from math import inf, sqrt
 
-from conbo.loops.compiling import Array, helper, inlined
+from conbo.loops.compiling import Array, inlined
 
 
 @inlined
@@ -34,7 +34,7 @@ def factorize_bowl(hessian: Array, f: int, stuck: Array, shift: float, factor: A
     return True
 
 
-@helper
+@inlined
 def missing_curvature(hessian: Array, f: int, stuck: Array) -> float:
     """Return a shift that makes shift · I - Hessian positive definite, by Gershgorin's bound on the eigenvalues.
 
@@ -53,7 +53,7 @@ def missing_curvature(hessian: Array, f: int, stuck: Array) -> float:
     return shift if shift > 1e-300 else 1e-300
 
 
-@helper
+@inlined
 def solve_bowl(factor: Array, f: int, step: Array) -> None:
     """Solve (shift · I - Hessian) y = step for y by the Cholesky factor of `factorize_bowl`; y replaces `step`."""
     for i in range(f):
@@ -68,7 +68,7 @@ def solve_bowl(factor: Array, f: int, step: Array) -> None:
         step[i] = total * factor[i, i]
 
 
-@helper
+@inlined
 def shortened(step: Array, f: int, radius: float) -> float:
     """Scale a step (f,) in place so that it is at most as long as `radius`, and return its length."""
     length = 0.0

@@ -43,7 +43,14 @@ MODULES = (
 )
 MOST_HELPERS = 3  # more cannot be faster, because the longest loop takes a third of the time
 PATIENCE = 120.0  # seconds to wait for a helper, after which its loops are compiled here
-HELPER = "import sys; sys.path.append(sys.argv[1]); from conbo.loops import compiling; compiling.help_out(sys.argv[2])"
+# A helper's program. Without SciPy, which the loops do not use, Numba starts faster: it looks for SciPy's BLAS.
+HELPER = """
+import sys
+sys.modules["scipy"] = None
+sys.path.append(sys.argv[1])
+from conbo.loops import compiling
+compiling.help_out(sys.argv[2])
+"""
 
 Array = Any  # a NumPy array inside the compiled functions
 Function = Callable[..., Any]

@@ -50,8 +50,7 @@ def ascend(
     correlation = np.empty((rows, q, n if keep_correlation else 0))
     lower, upper, movable = box
     free = np.flatnonzero(movable.numpy())
-    of_limits = _limit_arrays(limits, rows, len(free))
-    loop = ascend_rows_within_limits if len(of_limits[0]) else ascend_rows
+    loop = ascend_rows if limits is None else ascend_rows_within_limits
     inputs = (
         _contiguous(mean_weights),
         _contiguous(slope_weights),
@@ -63,7 +62,6 @@ def ascend(
         free,
         steps,
         first_radius,
-        *of_limits,
     )
     outputs = (x, mean, slope, correlation)
 
@@ -72,8 +70,9 @@ def ascend(
         small = np.empty((features + 2, features))
         columns, stuck = np.empty((features, n + 1)), np.empty(features, dtype=np.bool_)
         columns[:, :n] = points.numpy().T
-        scratches = scratch, derivatives, small, stuck, *_limit_scratch(limits, len(free))
-        loop(*part, coefficients(profile), columns, *inputs, *outputs, *scratches)
+        scratches = scratch, derivatives, small, stuck
+        within = None if limits is None else _limit_arrays(limits, len(free))
+        loop(*part, coefficients(profile), columns, *inputs, *outputs, *scratches, within)
 
     work = rows * q * (n + 1) * (steps + 1) * (features + 2)  # derivatives by many features take longer
     threads = max(1, min(available_threads(), rows, work // WORK_PER_THREAD))
@@ -85,26 +84,17 @@ def ascend(
     return tuple(torch.from_numpy(array) for array in outputs)  # type: ignore[return-value]
 
 
-def _limit_arrays(limits: FeatureLimits | None, rows: int, f: int) -> tuple[Array, Array, Array, Array]:
-    """Return arrays that describe J linear constraints on f numeric actions to the loops; J = 0 if there are none.
+def _limit_arrays(limits: FeatureLimits, f: int) -> tuple[Array, ...]:
+    """Return the arrays by which `loops.ascent` keeps steps of f numeric actions within J linear constraints.
 
-    `loops.limits` defines them: coefficients (J, f), room (rows, J), edges (2, J) and shapes (6, f), where `rows` is
-    the number of functions that are maximized.
+    The first four arrays describe the constraints, as `loops.limits` defines them: coefficients (J, f), room (rows, J),
+    edges (2, J) and shapes (6, f). The others are scratch memory: (J + f + 2, f) for the constraints' normals, a matrix
+    and two vectors, (J,) for the slack of the constraints, and (J + 2 f,) for flags of active constraints and bounds.
     """
-    if limits is None:
-        return np.empty((0, f)), np.empty((rows, 0)), np.empty((2, 0)), np.empty((6, f))
     coefficients, edges, shapes = limits.shapes.compiled
-    return coefficients, _contiguous(limits.room), edges, shapes
-
-
-def _limit_scratch(limits: FeatureLimits | None, f: int) -> tuple[Array, Array, Array]:
-    """Allocate the scratch memory that the loop needs for steps of f numeric actions within J linear constraints.
-
-    The arrays are (J + f + 2, f) for the constraints' normals, a matrix and two vectors, (J,) for the slack of the
-    constraints, and (J + 2 f,) for flags of active constraints and bounds.
-    """
-    n_limits = 0 if limits is None else len(limits.shapes.coefficients)
-    return np.empty((n_limits + f + 2, f)), np.empty(n_limits), np.empty(n_limits + 2 * f, dtype=np.bool_)
+    n_limits = len(coefficients)
+    scratch = np.empty((n_limits + f + 2, f)), np.empty(n_limits), np.empty(n_limits + 2 * f, dtype=np.bool_)
+    return coefficients, _contiguous(limits.room), edges, shapes, *scratch
 
 
 def _contiguous(tensor: Tensor) -> Array:
