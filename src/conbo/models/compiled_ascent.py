@@ -1,8 +1,8 @@
 """Newton ascent over actions for `ActionFunctions.maximize`, by the compiled loop of `loops.ascent`.
 
-A single row takes a few microseconds, far less than torch calls would, so a whole batch is one call.  Large batches are
-divided among a few threads.  The loops release the GIL and use no threads of their own, so that no second thread pool
-competes with torch's.
+One search takes a few microseconds, far less than torch calls would, so one call runs a whole batch of searches.  Large
+batches are divided among a few threads.  The loops release the GIL and use no threads of their own, so that no second
+thread pool competes with torch's.
 """
 
 from itertools import pairwise
@@ -40,8 +40,9 @@ def ascend(
     """Return local maxima over actions of the functions Σ (mean_weights + z slope_weights) κ + z new_weights κ_new.
 
     κ are the action's correlations with `points`, and κ_new is its correlation with the function's own `new_points`.
-    The arguments are the fields of `ActionFunctions` and the arguments of its `maximize`; `constants` are its
-    `mean_constant` and `slope_constant`. The results are the fields of `Maxima`.
+    The arguments are the fields of `ActionFunctions`, its `box`, and the arguments of its `maximize`; `constants` are
+    its `mean_constant` and `slope_constant`. `first_radius` is the first radius of the trust region. The results are
+    the fields of `Maxima`.
     """
     rows, q, features = starts.shape
     n = len(points)
@@ -100,8 +101,8 @@ def _limit_arrays(limits: FeatureLimits | None, rows: int, f: int) -> tuple[Arra
 def _limit_scratch(limits: FeatureLimits | None, f: int) -> tuple[Array, Array, Array]:
     """Allocate the scratch memory that the loop needs for steps of f numeric actions within J linear constraints.
 
-    The arrays are (J + f + 2, f) for the constraints' normals, a matrix and two vectors, (J,) for the slack of the
-    constraints, and (J + 2 f,) for flags of active constraints and bounds.
+    There are three arrays: (J + f + 2, f) for the constraints' normals, a matrix and two vectors; (J,) for the slacks
+    of the constraints; and (J + 2 f,) for flags of active constraints and bounds.
     """
     n_limits = 0 if limits is None else len(limits.shapes.coefficients)
     return np.empty((n_limits + f + 2, f)), np.empty(n_limits), np.empty(n_limits + 2 * f, dtype=np.bool_)
