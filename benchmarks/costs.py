@@ -1,4 +1,4 @@
-"""How much it saves to know the costs of evaluations: Branin, whose evaluations cost from 1 to 10.
+"""How much is saved if the method knows what evaluations cost, on Branin, with costs from 1 to 10.
 
     python benchmarks/costs.py --seeds 20 --first-seed 400 --jobs 2
 
@@ -40,7 +40,10 @@ def falling(state: Point, action: Point) -> float:
 
 
 def curve(cost: Callable[[Point, Point], float], aware: bool, noise: float, seed: int) -> Curve:
-    """Run the method once, and return its curve from the end of the initial design on."""
+    """Run the method once, and return the total cost and the policy's opportunity cost after each trial.
+
+    The curve begins with the last trial of the initial design.
+    """
     problem = branin(noise=noise)
     optimizer = Optimizer(problem.space, seed=seed, cost=cost if aware else None)
     generator = np.random.default_rng(seed)
@@ -70,7 +73,7 @@ def paid_until(means: Mapping[float, float], level: float) -> float:
 
 
 def main() -> None:
-    """Run both methods with both cost functions, and print a table for each function."""
+    """Run the method with and without knowledge of each cost function, and print a table for each function."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--first-seed", type=int, default=0)

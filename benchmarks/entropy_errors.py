@@ -53,7 +53,10 @@ ESTIMATES: dict[str, Any] = {
 
 
 def posterior_of(number: int) -> Belief:
-    """Return a belief with a few noisy observations of a function that is drawn from its prior."""
+    """Return a belief with a few noisy observations of a function that is drawn from the belief's prior.
+
+    `number` determines the noise variance, the points and the function.
+    """
     noise = NOISES[number % len(NOISES)]
     kernel = ProductKernel(*(Factor(Columns((0,)), torch.tensor([length]).double()) for length in (0.4, 0.3)), 1.0)
     points = torch.from_numpy(SPACE.snap(sobol(OBSERVED, 2, seed=number).numpy()))
@@ -66,7 +69,11 @@ def posterior_of(number: int) -> Belief:
 
 
 def sampled(posterior: ExactPosterior, candidates: Tensor, samples: int) -> Tensor:
-    """Return I(y; x*) and I(y; y*) for every candidate and state, by sampling and counting: (c, states, 2)."""
+    """Return mutual informations I(y; x*) and I(y; y*) for each of c candidates and m states, as a tensor (c, m, 2).
+
+    Here y is the observation at the candidate, x* the best action of the state, and y* the highest function value in
+    the state. They are drawn jointly, and counted in bins.
+    """
     grid, seeds = torch.cartesian_prod(STATES, ACTIONS), torch.Generator().manual_seed(99)
     joint = torch.cat([grid, candidates])
     eye = torch.eye(len(joint), dtype=torch.float64)

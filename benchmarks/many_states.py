@@ -6,9 +6,9 @@
 
 Parts: states (a suggestion with 500 states compared with one with 5, and its memory), fit (the trend kernel compared
 with BoTorch's MultiTaskGP), suggestion (compared with optimize_acqf and qLogEI on the same model), accuracy (of the
-integral with twenty of all states), search (the value of a suggestion compared with that of a far larger search). There
-are always seven actions.  Torch uses one thread, and competitors alternate.  Figures are medians of processor time,
-which hardly depends on other load, and of wall time.
+integral over states with twenty states instead of all), search (the value of a suggestion compared with that of a far
+larger search). There are always seven actions.  Torch uses one thread, and runs of conbo alternate with those that it
+is compared with.  Figures are medians of processor time, which hardly depends on other load, and of wall time.
 """
 
 import resource
@@ -110,7 +110,7 @@ def measure(times: Times, name: str, function: Callable[[], Any]) -> None:
 
 
 def compared(times: Times, ours: str, theirs: str) -> Row:
-    """Return the median times of both in milliseconds, and the ratio of the processor times."""
+    """Return the median times by name in milliseconds, and the ratios of the times of `ours` to those of `theirs`."""
     medians = {name: [statistics.median(column) for column in zip(*rows, strict=True)] for name, rows in times.items()}
     row: Row = {}
     for name, (processor, wall) in medians.items():

@@ -33,7 +33,7 @@ N_Z = 5
 
 
 def correlation(a: Tensor, b: Tensor) -> Tensor:
-    """Return Matérn-5/2 correlations between scaled features, differentiable also where they coincide."""
+    """Return Matérn-5/2 correlations between scaled features, differentiable even where two points coincide."""
     squared = (a[..., :, None, :] - b[..., None, :, :]).square().sum(-1)
     r = (squared + 1e-24).sqrt()
     return (1 + r + squared / 3) * torch.exp(-r)

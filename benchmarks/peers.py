@@ -61,9 +61,10 @@ def ax_ask(belief: Belief) -> Callable[[], None]:
 
 
 def conbo_value_loop(model: SingleTaskGP, point: Tensor, states: Tensor) -> Tensor:
-    """Compute ConBO-5 with its gradient at one point (1, d), by BoTorch's fantasy models, one state after the other.
+    """Compute the acquisition function ConBO with 5 nodes, and its gradient, at one point (1, d), state by state.
 
-    The integral is over states (m, d_s), and optimize_acqf finds the look-ahead maximizers.
+    It is the hybrid knowledge gradient, averaged over `states` (m, d_s). Fantasy models of BoTorch are conditioned on
+    the outcome at each node, and optimize_acqf finds the best action after each outcome.
     """
     variable = point.clone().requires_grad_(True)
     total = point.new_zeros(())
@@ -79,9 +80,10 @@ def conbo_value_loop(model: SingleTaskGP, point: Tensor, states: Tensor) -> Tens
 
 
 def conbo_value_batched(model: SingleTaskGP, point: Tensor, states: Tensor) -> Tensor:
-    """Compute ConBO-5 with its gradient at one point (1, d), with all states (m, d_s) and outcomes in one batch.
+    """Compute the acquisition function ConBO with 5 nodes, and its gradient, at one point (1, d), in one batch.
 
-    The look-ahead maximizers are found by random search and then Adam on the batched fantasy model.
+    It is the hybrid knowledge gradient, averaged over `states` (m, d_s). A batched fantasy model of BoTorch is
+    conditioned on the outcomes at all nodes; random search and then Adam find the best action after each outcome.
     """
     nodes = quantile_nodes(5, 1.0)
     d_s, d_x = states.shape[1], point.shape[1] - states.shape[1]

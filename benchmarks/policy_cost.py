@@ -82,7 +82,11 @@ def mean_cost(n: int = 200, d: int = 4) -> dict[str, float]:
 
 
 def gpytorch_mean(points: Tensor, rewards: Tensor, half: int) -> Callable[[Tensor], Tensor]:
-    """Return GPyTorch's posterior mean with the same kernel and cached solves, in chunks of 256, its fastest size."""
+    """Return GPyTorch's posterior mean with the same kernel as conbo's, and with cached solves.
+
+    The kernel is a product of two, over the first and the last `half` columns. Points are split into chunks of 256,
+    with which GPyTorch is fastest.
+    """
     kernels = [MaternKernel(active_dims=tuple(range(i * half, (i + 1) * half))) for i in range(2)]
     model = SingleTaskGP(
         points, rewards[:, None], covar_module=ScaleKernel(kernels[0] * kernels[1]), outcome_transform=None
@@ -102,7 +106,10 @@ def gpytorch_mean(points: Tensor, rewards: Tensor, half: int) -> Callable[[Tenso
 
 
 def fastest(*functions: Callable[[], object], before: Callable[[], None] = lambda: None) -> list[float]:
-    """Return the least processor time of each function, summed over threads, which hardly depends on other load."""
+    """Return the least processor time (s) of each function over several calls, before each of which `before` is called.
+
+    Processor time is summed over threads and hardly depends on other load.
+    """
     times: list[list[float]] = [[] for _ in functions]
     for function in functions:
         function()  # compiles loops and fills caches before anything is timed

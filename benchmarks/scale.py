@@ -6,10 +6,10 @@
     python benchmarks/scale.py --peers                      BoTorch and Optuna as well, up to 2,000 rewards
 
 There are two states and six actions, and rewards are noisy.  `ask_s` is the mean wall time of the ten asks up to n
-rewards, including fits (the first ask fits); `cpu_s` is the processor time of the same, which depends less on other
-load.  `fit_s` and `suggest_s` are its parts, and `first_s` is the time of the first ask.  Every size runs in its own
-process, whose peak memory is `peak_mib`.  `regret_ratio`, up to 5,000 rewards, is the opportunity cost of the
-approximate model's policy divided by that of the exact model's policy, averaged over three problems.
+rewards, including fits (the first ask fits); `cpu_s` is the processor time of these asks, which depends less on other
+load.  `fit_s` and `suggest_s` are the parts of `ask_s`, and `first_s` is the time of the first ask.  Every size runs
+in its own process, whose peak memory is `peak_mib`.  `regret_ratio`, up to 5,000 rewards, is the opportunity cost of
+the approximate model's policy divided by that of the exact model's policy, averaged over three problems.
 """
 
 import argparse
@@ -50,7 +50,7 @@ TEST_STATES = 128
 
 
 def tracking(s: Tensor, x: Tensor) -> Tensor:
-    """Return a reward whose best actions are curves over the state, and some actions matter more than others."""
+    """Return a reward whose best action is a smooth curve over the state; some actions matter more than others."""
     curves = [0.5 + 0.3 * torch.sin(3 * s[..., 0] + i) * torch.cos(2 * s[..., 1] - i) for i in range(D_X)]
     return -(torch.tensor([4.0, 2.0, 1.0, 1.0, 0.5, 0.25]).to(x) * (x - torch.stack(curves, -1)) ** 2).sum(-1)
 
@@ -169,7 +169,7 @@ def asks(n: int, device: str, regret: bool) -> Row:
 
 
 def peer_ask(who: str, n: int) -> Row:
-    """Time one ask of another library, a fit and a suggestion."""
+    """Time one ask of another library, which consists of a fit and a suggestion."""
     warnings.simplefilter("ignore")
     told = data("ripples", n)
     rewards = (told.rewards - told.rewards.mean()) / told.rewards.std()

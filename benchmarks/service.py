@@ -85,7 +85,10 @@ Report = tuple[str, Any]  # kind of event, and its duration in seconds or other 
 
 
 def _many(work: Callable[..., None], secrets: list[str], url: str, until: float, answers: Any) -> None:
-    """Run clients as threads of this process."""
+    """Run one client for each token in `secrets`, as threads of this process, until the time `until`.
+
+    Each client repeats `work`, and the reports of all clients go to the queue `answers`.
+    """
     reports: list[Report] = []
 
     def one(number: int, secret: str) -> None:

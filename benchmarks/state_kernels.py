@@ -72,7 +72,10 @@ def function(kind: str, categories: int, d: int, generator: torch.Generator) -> 
 
 
 def compared(kind: str, space: Space, n: int, seed: int) -> dict[str, tuple[float, float]]:
-    """Return the log density and the opportunity cost of the policy, for every model."""
+    """Fit every model to n rewards of a random function; return the log density and the opportunity cost, by model.
+
+    The log density is the mean over new points, and the opportunity cost is that of the model's policy.
+    """
     generator = torch.Generator().manual_seed(seed)
     categories, d_s = space.state_categories[0], space.n_state_dims
     d = d_s + space.n_action_dims

@@ -190,7 +190,7 @@ def value(quick: bool) -> Iterable[Row]:
 
 
 def accuracy(quick: bool) -> Iterable[Row]:
-    """Measure the error of the knowledge gradient with 5 nodes, by a reference with 81 nodes and thorough searches."""
+    """Measure the error of the knowledge gradient with 5 nodes; the reference has 81 nodes and thorough searches."""
     estimators = {"best": HybridKG(5), "paper": HybridKG(5, 1.0, "lower")}
     for d_s, d_x in DIMENSIONS:
         errors: dict[str, list[Tensor]] = {name: [] for name in estimators}
@@ -240,7 +240,7 @@ def quality(quick: bool) -> Iterable[Row]:
 
 
 def integral(quick: bool) -> Iterable[Row]:
-    """Measure the error of the integral with 20 states, by a quadrature with 512 states and thorough searches."""
+    """Measure the error of the integral with 20 states; the reference has 512 states and thorough searches."""
     for d_s, d_x in DIMENSIONS:
         errors = []
         for n in (20, 100) if quick else (20, 100, 500):

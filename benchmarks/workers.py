@@ -71,7 +71,7 @@ def _wall_time(n_workers: int, evaluations: int, mean_seconds: float) -> tuple[f
 def learning(quick: bool) -> Iterable[Row]:
     """Measure the opportunity cost after a fixed number of evaluations, in simulated time, by number of workers.
 
-    Perfect scaling means that it is as low as with one worker.
+    Perfect scaling means that the opportunity cost is as low as with one worker.
     """
     evaluations, seeds = (32, 2) if quick else (128, 5)
     alone = None
@@ -121,7 +121,7 @@ def _duration(generator: np.random.Generator) -> float:
 def overhead(quick: bool) -> Iterable[Row]:
     """Measure the milliseconds per trial, without its evaluation, for each storage and for growing studies.
 
-    The best of some runs counts.
+    Each figure is the lowest of a few runs.
     """
     space = Space(states={"s": Real(0, 1)}, actions={"x": Real(0, 1)})
     sizes = (100,) if quick else (100, 500, 1000)

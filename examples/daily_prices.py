@@ -1,7 +1,7 @@
 """Learn while the environment sets the state: an ice cream van sets its price every day, whatever the weather.
 
-The forecast is what it is (`study.ask(state=...)`), and only the price and the stock are ours to try. The action of a
-day is chosen for what it teaches about all weathers, not only about today's.
+The state, today's temperature, is given (`study.ask(state=...)`); only the action, which is the price and the stock, is
+chosen. It is chosen for what it teaches about all temperatures, not only about today's.
 
 python examples/daily_prices.py
 """
@@ -16,12 +16,12 @@ SHOWN_TEMPERATURES = (12.0, 20.0, 28.0)
 
 
 def expected_sales(temperature: float, price: float) -> float:
-    """How many customers buy a scoop: more on warm days, when they also care less about the price."""
+    """Return the expected number of scoops sold: more on warm days, when customers also care less about the price."""
     return 60 * np.exp(temperature / 30 - price / (0.5 + temperature / 20))
 
 
 def profit(temperature: float, action, generator: np.random.Generator) -> float:
-    """What a day brings: a scoop costs 0.5, sold or not."""
+    """Return the profit of a day; a scoop costs 0.5, whether it is sold or not."""
     sold = min(generator.poisson(expected_sales(temperature, action["price"])), action["scoops"])
     return action["price"] * sold - 0.5 * action["scoops"]
 

@@ -22,7 +22,10 @@ SHOWN = ((19.0, 35.0), (25.0, 20.0), (31.0, 5.0))
 
 
 def log_safety_factor(state, action) -> float:
-    """How many times the load the blade would bear, as a logarithm: factors vary about as much everywhere."""
+    """Return the logarithm of the safety factor, which is the load that breaks the blade divided by the actual load.
+
+    The logarithm varies about equally much in all states.
+    """
     facing = math.sin(math.radians(action["angle"]))
     pressure = 0.5 * 1.2 * state["wind"] ** 2 * facing
     shaken = STROUHAL * state["wind"] / (CHORD * facing)

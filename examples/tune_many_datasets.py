@@ -34,7 +34,7 @@ HYPERPARAMETERS = {
 
 
 def loss(data_set: str, action: dict, seed: int) -> float:
-    """Cross-entropy on held-out folds of a random split, hence noisy."""
+    """Return the cross-entropy on held-out folds, which is noisy, because rows and folds are drawn with the seed."""
     inputs, labels = DATA_SETS[data_set]
     rows = np.random.default_rng(seed).permutation(len(labels))[:MOST_ROWS]
     features = Nystroem(gamma=action["gamma"], n_components=100, random_state=seed)
@@ -44,7 +44,10 @@ def loss(data_set: str, action: dict, seed: int) -> float:
 
 
 def mean_log_loss(data_sets: list[str], action: dict, seeds: list[int]) -> float:
-    """Logarithms, so that huge losses of bad settings do not hide the differences between good ones."""
+    """Return the mean of the logarithms of the losses, over data sets and seeds.
+
+    Without logarithms, the huge losses of bad settings would hide the differences between good ones.
+    """
     return np.mean([math.log(loss(name, action, seed)) for name in data_sets for seed in seeds])
 
 

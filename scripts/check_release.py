@@ -32,18 +32,21 @@ class Environment:
         self._programs = folder / ("Scripts" if os.name == "nt" else "bin")
 
     def run(self, program: str, *arguments: str | Path, cwd: Path | None = None) -> str:
-        """Run a program of the environment; what it prints."""
+        """Run a program of the environment, and return what it prints."""
         command = [self._programs / program, *arguments]
         return subprocess.run(command, check=True, cwd=cwd, stdout=subprocess.PIPE, text=True).stdout.strip()
 
     def install(self, *requirements: str | Path) -> None:
-        """By pip, in the tested versions."""
+        """Install requirements with pip, in the versions that constraints.txt pins."""
         pip = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-c", ROOT / "constraints.txt")
         self.run("python", *pip, *requirements)
 
 
 def build(folder: Path) -> Path:
-    """Build the source archive, from it the wheel, and check their metadata; the wheel."""
+    """Build the source archive and, from it, the wheel; check their metadata, and return the path of the wheel.
+
+    `folder` is where the environment with the build tools is created.
+    """
     dist = ROOT / "dist"
     shutil.rmtree(dist, ignore_errors=True)
     tools = Environment(folder)
@@ -55,7 +58,7 @@ def build(folder: Path) -> Path:
 
 
 def main() -> None:
-    """Build, check, install, try."""
+    """Build the wheel, check it, install it in an empty environment, and run a short study there."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tag", help="must be v and the version")
     options = parser.parse_args()

@@ -2,8 +2,8 @@
 
 python scripts/check_wheels.py
 
-The index is the one that pip is configured for. A pin with a marker counts only where its marker holds. The exit code
-is 1 if a wheel is missing.
+The index is the one that pip is configured for. A pin with an environment marker is needed only on the platforms and
+Pythons for which the marker is true. The exit code is 1 if a wheel is missing.
 """
 
 import logging
@@ -29,7 +29,7 @@ MACOS = (14, 0)
 
 @dataclass(frozen=True)
 class Platform:
-    """A kind of machine: what markers ask about it, and the tags of wheels that it takes, most specific first."""
+    """A platform: its values of environment markers, and the platform tags of wheels for it, preferred ones first."""
 
     name: str
     system: str  # platform_system
@@ -38,7 +38,7 @@ class Platform:
     tags: tuple[str, ...]
 
     def environment(self, python: str) -> dict[str, str]:
-        """The values that markers see."""
+        """The values of the environment markers of requirements, for a Python version."""
         return {
             "implementation_name": "cpython",
             "os_name": "nt" if self.system == "Windows" else "posix",
@@ -52,21 +52,21 @@ class Platform:
 
 
 class File(NamedTuple):
-    """A file of the index, and the Pythons that the index says it is for."""
+    """The name of a file in the package index, and the Python versions that it requires according to the index."""
 
     name: str
     requires_python: str | None
 
 
 class Wheel(NamedTuple):
-    """What decides where a wheel can be installed."""
+    """The tags and the required Python versions of a wheel, which determine where it can be installed."""
 
     tags: frozenset[Tag]
     requires_python: SpecifierSet
 
 
 def linux_tags(machine: str) -> Iterator[str]:
-    """Tags of wheels that run with glibc 2.28, the newest first."""
+    """The platform tags of Linux wheels that run with glibc 2.28, the one for the newest glibc first."""
     aliases = {17: "manylinux2014"} | ({12: "manylinux2010", 5: "manylinux1"} if machine == "x86_64" else {})
     for minor in range(GLIBC, 4, -1):
         yield f"manylinux_2_{minor}_{machine}"
@@ -89,13 +89,13 @@ def pins(text: str) -> list[Requirement]:
 
 
 def is_needed(pin: Requirement, platform: Platform, python: str) -> bool:
-    """Whether the pin's marker, if it has one, holds there."""
+    """Whether a pin applies to a platform and a Python version, according to its environment marker, if it has one."""
     return pin.marker is None or pin.marker.evaluate(platform.environment(python))
 
 
 @cache
 def supported_tags(platform: Platform, python: str) -> frozenset[Tag]:
-    """The tags of all wheels that can be installed there."""
+    """The tags of all wheels that can be installed on a platform with a Python version."""
     major, minor = map(int, python.split("."))
     tags = cpython_tags((major, minor), platforms=platform.tags)
     pure = compatible_tags((major, minor), f"cp{major}{minor}", platform.tags)
@@ -103,7 +103,7 @@ def supported_tags(platform: Platform, python: str) -> frozenset[Tag]:
 
 
 def wheels_of(pin: Requirement, files: Iterable[File]) -> list[Wheel]:
-    """The wheels of the pinned version."""
+    """Those of the files that are wheels of the pinned version."""
     wheels = []
     for file in files:
         with suppress(InvalidWheelFilename):  # a source archive, or a page
@@ -114,7 +114,7 @@ def wheels_of(pin: Requirement, files: Iterable[File]) -> list[Wheel]:
 
 
 def gaps(pin: Requirement, files: Iterable[File]) -> list[tuple[Platform, str]]:
-    """The platforms and Pythons where the pin is needed, but has no wheel."""
+    """The platforms and Python versions for which the pin is needed but none of the files is a matching wheel."""
     wheels = wheels_of(pin, files)
     return [
         (platform, python)
@@ -129,7 +129,7 @@ def gaps(pin: Requirement, files: Iterable[File]) -> list[tuple[Platform, str]]:
 
 
 def table(found: Iterable[tuple[Requirement, Sequence[tuple[Platform, str]]]]) -> str:
-    """One row for each pin with gaps: the Pythons without a wheel, platform by platform."""
+    """A table with a row for each pin and a column for each platform: the Python versions without a wheel."""
     rows = [["pin", *(platform.name for platform in PLATFORMS)]]
     for pin, missing in found:
         cells = (" ".join(python for place, python in missing if place == platform) for platform in PLATFORMS)
@@ -139,7 +139,10 @@ def table(found: Iterable[tuple[Requirement, Sequence[tuple[Platform, str]]]]) -
 
 
 def files_of(names: Iterable[str]) -> dict[str, list[File]]:
-    """The files of each project, found by pip's own collector, because only pip knows the user's index and its keys."""
+    """The files of each project in the package index.
+
+    They are found by pip's own collector, because only pip knows the user's index and its credentials.
+    """
     from pip._internal.commands import create_command
     from pip._internal.index.collector import parse_links
 
@@ -163,7 +166,7 @@ def files_of(names: Iterable[str]) -> dict[str, list[File]]:
 
 
 def main() -> int:
-    """Print the gaps; 1 if there are any."""
+    """Print the pins without a wheel; return the exit code, which is 1 if there are any."""
     pinned = pins(CONSTRAINTS.read_text(encoding="utf-8"))
     files = files_of({pin.name for pin in pinned})
     found = [(pin, missing) for pin in pinned if (missing := gaps(pin, files[pin.name]))]

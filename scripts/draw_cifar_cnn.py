@@ -19,7 +19,7 @@ DOTS_PER_INCH = 120
 
 
 def draw_slices(axes: Axes, surrogate: Surrogate) -> None:
-    """The reward along the learning rate, all other hyperparameters as they are best."""
+    """Draw the surrogate's reward against the learning rate, with the other hyperparameters at their best values."""
     space = cifar_cnn_space()
     column = space.action_names.index("learning_rate")
     unit = np.linspace(0.0, 1.0, 101)

@@ -1,4 +1,4 @@
-"""Draw the picture of docs/common_random_numbers.md: days of the ambulances with new seeds, and with common ones.
+"""Draw the picture of docs/common_random_numbers.md: days of the ambulances with new and with common seeds.
 
 python scripts/draw_common_random_numbers.py
 """
@@ -20,7 +20,7 @@ MANY = 4000  # days that stand for all
 
 @styled
 def days() -> Figure:
-    """Rewards of single days against the place of one base, beside their mean."""
+    """Draw rewards of single simulated days, and the mean over many days, against the place of the first base."""
     places = np.linspace(0, 15, 31)
     bases = [(place, place, *FIXED) for place in places]
     mean = simulate(MODE, bases, MANY, seed=0).mean(1)

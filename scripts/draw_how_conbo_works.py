@@ -3,7 +3,7 @@
     python scripts/draw_how_conbo_works.py           all of them
     python scripts/draw_how_conbo_works.py bounds    some: knowledge_gradient, states, bounds, batch
 
-Prints the figures that the page cites.
+It also prints the numbers that the page cites.
 """
 
 import sys
@@ -56,10 +56,10 @@ DOTS_PER_INCH = 130
 NEW, LOWER, UPPER, BEST, PALE = "#c2185b", "#2b6cb0", "#8661c1", "#2a9d5c", "#b9bac6"
 MEAN_COLORS, ACQUISITION_COLORS, PENALTY_COLORS = "YlGnBu_r", "Purples", "Greys_r"
 Z_COLORS = LinearSegmentedColormap.from_list("z", [LOWER, "#8d8fa3", "#e4572e"])
-Z_RANGE = 2.1  # at which the colors end
+Z_RANGE = 2.1  # absolute z at which the color scale ends
 OUTLINE = [withStroke(linewidth=3, foreground="white")]
 GRID = 41  # points along each axis of a map
-SEEDS = 50  # over which the error of an integral over states is averaged
+SEEDS = 50  # number of seeds over which the error of an integral over states is averaged
 SIDE = 10.0  # states and actions of all pictures are from 0 to 10
 STYLE = {
     "font.size": 9.5,
@@ -107,7 +107,11 @@ def save(figure: Figure, name: str) -> None:
 
 @dataclass(frozen=True)
 class Line:
-    """A belief over one action, a candidate, and its V(z) on a dense grid: the truth."""
+    """A belief over one action, and candidates, for which V(z) is computed accurately, on dense grids of actions and z.
+
+    V(z) is the highest posterior mean of all actions after a reward at the candidate that is z standard deviations
+    above its prediction. The knowledge gradient is E[V(z)] - V(0), where z is standard normal.
+    """
 
     belief: Belief
     candidates: Tensor  # (c, 1)
@@ -132,11 +136,14 @@ class Line:
         return self.posterior.look_ahead_slopes(self.candidates, self.actions)
 
     def best_means(self) -> Tensor:
-        """V(z) of every candidate: (c, z)."""
+        """Return V(z) of c candidates on the grid of q values z, as a tensor (c, q).
+
+        V(z) is the highest posterior mean after a reward that is z standard deviations above its prediction.
+        """
         return torch.stack([(self.mean()[:, None] + s[:, None] * self.z).amax(0) for s in self.slopes()])
 
     def truth(self) -> Tensor:
-        """KG of every candidate, by dense quadrature."""
+        """Return the knowledge gradients (c,) of the candidates, by quadrature on dense grids."""
         return expectation(self.z, self.best_means()) - self.mean().amax()
 
     def gains(self, recipe: Estimator) -> ExactGains:
@@ -145,24 +152,24 @@ class Line:
         return kg
 
     def estimate(self, recipe: Estimator) -> tuple[ExactGains, Tensor, ExactLines]:
-        """The estimator, its values (c,), and the lines that they were computed from."""
+        """Return the estimator, its knowledge gradients (c,) of the candidates, and the look-ahead lines it used."""
         kg = self.gains(recipe)
         gains = kg.at(self.states)(self.candidates, torch.arange(len(self.candidates)))
         assert isinstance(gains.lines, ExactLines)
         return kg, gains.values[:, 0], gains.lines
 
     def bounds(self) -> Bounds:
-        """What the knowledge gradient of every candidate lies between, by the default estimator's nodes."""
+        """Return bounds on the knowledge gradients of the candidates, with the nodes of the default estimator."""
         return knowledge_gradient_bounds(self.gains(HybridKG()), self.candidates, self.states)
 
     @property
     def states(self) -> Tensor:
-        """The only state there is, for every candidate."""
+        """One state without any parameters for each of c candidates, as a tensor (c, 1, 0)."""
         return torch.zeros(len(self.candidates), 1, 0, dtype=torch.float64)
 
 
 def expectation(z: Tensor, values: Tensor) -> Tensor:
-    """E over a standard normal of values (..., z) on an even grid."""
+    """Return the expectations (...) over a standard normal z of `values` (..., q), given on an even grid `z` (q,)."""
     return (values * torch.exp(-z.square() / 2)).sum(-1) * (z[1] - z[0]) / sqrt(2 * pi)
 
 
@@ -202,7 +209,7 @@ def draw_truth(axes: Axes, case: Line) -> None:
 
 
 def draw_density(axes: Axes, z: Tensor) -> None:
-    """The bell curve of z along the lower edge."""
+    """Draw the standard normal density of z along the lower edge of the axes."""
     low, high = axes.get_ylim()
     bell = low + 0.17 * (high - low) * torch.exp(-z.square() / 2)
     axes.fill_between(z, low, bell, color=DARK, alpha=0.08, linewidth=0, zorder=0)
@@ -320,7 +327,12 @@ def report(name: str, value: Tensor, case: Line) -> None:
 
 @dataclass(frozen=True)
 class Pieces:
-    """D(z) = V(z) - V(0) - V'(0) z at the nodes, and what the best estimate makes of it."""
+    """The function D(z) = V(z) - V(0) - V'(0) z at the nodes, and curves through these values.
+
+    V(z) is the highest posterior mean after a reward that is z standard deviations above its prediction. The mean of
+    D(z) over a standard normal z is the knowledge gradient. The curves are the lower bound, the upper bound and the
+    best estimate of D.
+    """
 
     nodes: Tensor
     gain: Tensor  # (q,), D at the nodes
@@ -331,7 +343,10 @@ class Pieces:
         return (self.gain[:, None] + self.slope[:, None] * (z - self.nodes[:, None])).amax(0)
 
     def chords(self, z: Tensor, steepest: Tensor) -> Tensor:
-        """Between the nodes, and beyond them by the steepest slopes (2,)."""
+        """Return the upper bound of D at points z.
+
+        It consists of chords between the nodes, and of lines with the slopes `steepest` (2,) below and above them.
+        """
         left, right = self._interval(z)
         share = (z - self.nodes[left]) / (self.nodes[right] - self.nodes[left])
         inside = (1 - share) * self.gain[left] + share * self.gain[right]
@@ -340,7 +355,11 @@ class Pieces:
         return torch.where(z < self.nodes[0], below, torch.where(z > self.nodes[-1], above, inside))
 
     def best(self, z: Tensor) -> Tensor:
-        """Cubics where V is smooth, tangents at corners; beyond the outer nodes the cubics' curvature."""
+        """Return the best estimate of D at points z.
+
+        Between two nodes, it is a cubic if V is smooth there, the maximum of two tangents if V has a corner, or a
+        mixture. Beyond the outer nodes, it continues the tangents with the curvature of the nearest cubic.
+        """
         left, right = self._interval(z)
         h = self.nodes[right] - self.nodes[left]
         t = (z - self.nodes[left]) / h
@@ -368,7 +387,7 @@ class Pieces:
 
 
 def pieces(case: Line) -> tuple[Pieces, float]:
-    """What the library's best estimate is made of, and its value."""
+    """Return the pieces of which the library's best estimate of the knowledge gradient consists, and this estimate."""
     kg, value, lines = case.estimate(HybridKG())
     nodes = kg.rule.nodes
     assert nodes is not None
@@ -464,7 +483,7 @@ def reward(state: Tensor, action: Tensor) -> Tensor:
 
 @cache
 def plane() -> Belief:
-    """Fourteen noisy rewards, noise known, kernel fitted."""
+    """Return a belief with a fitted kernel, given fourteen rewards with known noise, for one state and one action."""
     space = Space(states={"s": Real(0, SIDE)}, actions={"x": Real(0, SIDE)})
     points, sd = sobol(14, 2, seed=7), 0.2
     noise = sd * torch.randn(len(points), generator=generator(1), dtype=torch.float64)
@@ -475,7 +494,7 @@ def plane() -> Belief:
 
 @cache
 def searched() -> Search:
-    """The search for the next point, with its history."""
+    """Search for the next point; the result has all points that the search evaluated."""
     return Maximizer(ConBO(HybridKG())).search(plane(), generator())
 
 
@@ -485,7 +504,7 @@ def grid() -> Tensor:
 
 @cache
 def acquisition_map() -> Tensor:
-    """ConBO on the grid, in units of the reward."""
+    """Return the values of the acquisition function ConBO on the grid, in units of the reward."""
     acquisition = ConBO(HybridKG()).build(plane(), generator())
     return plane().scale * torch.cat([acquisition(points) for points in grid().split(64)])
 
@@ -573,7 +592,10 @@ def draw_states() -> None:
 
 
 def weighted_gains(recipe: ConBO, point: Tensor, seed: int) -> tuple[WeightedStates, Tensor]:
-    """The states that stand for all at a point (1, d), and KG_c of each in units of the reward."""
+    """Return the weighted states of the quadrature over states for a point (1, d), and the point's gain in each.
+
+    Gains (m,) are knowledge gradients in the m states, in units of the reward.
+    """
     acquisition = recipe.build(plane(), generator(seed))
     chosen = acquisition.states_of(point)
     gains = acquisition.value.at(chosen.states)(point, torch.zeros(1, dtype=torch.long)).values[0]

@@ -16,7 +16,7 @@ TRIALS, FRESH = 30, 80
 
 
 def main() -> None:
-    """A study of few and noisy rewards, validated by many fresh ones."""
+    """Run a study with few, noisy rewards, validate it with many fresh evaluations, and draw the picture."""
     space = conbo.Space(
         states={"load": conbo.Real(0, 1)},
         actions={"speed": conbo.Real(0, 1), "heat": conbo.Real(0, 1), "feed": conbo.Real(0, 1)},

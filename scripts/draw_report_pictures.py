@@ -1,4 +1,4 @@
-"""Draw the pictures of docs/report.md. The one of the page itself needs Chromium.
+"""Draw the pictures of docs/report.md. The picture of the report page itself needs Chromium.
 
 python scripts/draw_report_pictures.py
 """
@@ -21,7 +21,7 @@ OTHERS = ("policy_value", "importance", "calibration")
 
 
 def warehouse() -> conbo.Study:
-    """How much to stock, and at which price, for a demand that is known in the morning."""
+    """Run a study of how much to stock, and at which price, when the day's demand and the season are known."""
     space = conbo.Space(
         states={"demand": conbo.Real(10, 100), "season": conbo.Categorical(["summer", "winter"])},
         actions={"stock": conbo.Real(0, 150), "price": conbo.Real(2, 12)},
@@ -39,7 +39,7 @@ def warehouse() -> conbo.Study:
 
 
 def photograph(study: conbo.Study, path: Path) -> None:
-    """The top of the page, as a browser shows it."""
+    """Save a screenshot of the top of the study's report, as a browser shows it."""
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         page = Path(folder) / "report.html"
         conbo.report(study, page)

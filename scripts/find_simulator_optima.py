@@ -5,10 +5,10 @@
     python scripts/find_simulator_optima.py assemble_to_order_constrained
     python scripts/find_simulator_optima.py ambulances
 
-In a sweep over the grid, a state tries what is known so far at all other states, and random actions; the best one is
-improved by a search of its own. All comparisons use common random numbers. The reward that goes into the table is
-measured on replications that no search has seen, and so is unbiased. A table of the warehouse takes about ten minutes
-on two cores, and the table of the ambulances about an hour.
+A sweep visits every state of the grid. In each state, it compares random actions and the best actions found so far in
+all states, and improves the best of these by a local search. All comparisons use common random numbers. The reward
+that goes into the table is measured on replications that no search has used, so that it is unbiased. A table of the
+warehouse takes about ten minutes on two cores, and the table of the ambulances about an hour.
 """
 
 import argparse
@@ -41,16 +41,16 @@ from conbo.problems.simulation import Floats
 DATA = Path(__file__).parents[1] / "src/conbo/problems/data"
 
 RANDOM_STARTS = 200
-STOCK_MARGIN = 0.04  # by which the mean stock is below its limit on the replications of a search
-DECIMALS = 2  # of an action in the table
-SEARCH_SEED = 1  # of the replications on which actions are compared
-FRESH_SEED = 2  # of those for the table
-ITERATION_SEEDS = 1000  # and following: where each iteration of a search has its own
+STOCK_MARGIN = 0.04  # least distance of the mean stock from its limit, on the replications of a search
+DECIMALS = 2  # number of decimals of an action in the table
+SEARCH_SEED = 1  # seed of the replications on which actions are compared
+FRESH_SEED = 2  # seed of the replications for the table
+ITERATION_SEEDS = 1000  # first seed of a search in which each iteration has its own seed
 
 
 @dataclass(frozen=True)
 class Task:
-    """What is to be optimized, and how thoroughly."""
+    """A simulator to optimize on a grid of states, and the effort to spend."""
 
     state_names: tuple[str, ...]
     action_names: tuple[str, ...]
@@ -65,11 +65,14 @@ class Task:
     measure: Callable[..., Floats] | None = None  # in place of `simulate` for the table
 
     def rewards(self, state: Floats, actions: Floats, replications: int, seed: int = SEARCH_SEED) -> Floats:
-        """Rewards (actions, replications) in one state."""
+        """Simulate n actions (n, d_x) in one state, and return their rewards (n, replications)."""
         return self.simulate(state, actions, replications, seed)
 
     def best(self, state: Floats, actions: Floats, keep: int) -> Floats:
-        """The best few of many actions, best first: a rough ranking of all, then a better one of some."""
+        """Return the best `keep` of many actions, best first.
+
+        All actions are ranked with few replications, and the best of them again with more.
+        """
         for replications, kept in ((self.screening, 2 * keep), (self.choosing, keep)):
             means = self.rewards(state, actions, replications).mean(axis=1)
             actions = actions[np.argsort(-means)[:kept]]
@@ -77,7 +80,10 @@ class Task:
 
 
 def climb(task: Task, state: Floats, levels: Floats) -> Floats:
-    """Steepest ascent over whole numbers: change one level by one, or if that does not help, two levels."""
+    """Improve integer stock levels by steepest ascent; return the levels at which it ends.
+
+    A step changes one level by one or, if no such step helps, two levels.
+    """
     steps = np.vstack([np.eye(ITEMS), -np.eye(ITEMS)])
     double_steps = np.array([a + b for a, b in combinations(steps, 2) if np.any(a + b)])
     while True:
@@ -93,13 +99,14 @@ def climb(task: Task, state: Floats, levels: Floats) -> Floats:
 
 
 def concentrate(task: Task, state: Floats, bases: Floats) -> Floats:
-    """Cross-entropy search: sample around a mean, move mean and variance toward those of the best samples.
+    """Improve the places of bases by cross-entropy search, and return them.
 
-    Each iteration has its own days, late ones more, so that the search does not settle on what suits a few.
+    Each iteration samples around a mean, and moves the mean and the variance toward those of the best samples. It
+    simulates new days, and later iterations simulate more days, so that the result does not overfit a few days.
     """
     samples, elite = 40, 10
     first_variance = 3.0**2
-    haste = 0.5  # 1 would forget the old variance at once, and come to a halt too early
+    haste = 0.5  # weight of the new variance; with 1, the search would stop too early
     generator = np.random.default_rng(SEARCH_SEED)
     mean, variance = bases, np.full(bases.shape, first_variance)
     days_per_iteration = np.geomspace(task.screening / 2, task.screening * 20, num=24).astype(int)
@@ -113,7 +120,7 @@ def concentrate(task: Task, state: Floats, bases: Floats) -> Floats:
 
 
 def find_optima(task: Task) -> Floats:
-    """A near-optimal action for every state of the grid."""
+    """Return near-optimal actions (n, d_x) for the n states of the grid."""
     generator = np.random.default_rng(SEARCH_SEED)
     found: dict[int, Floats] = {}
     for sweep, number in product(range(task.sweeps), range(len(task.states))):
@@ -128,7 +135,10 @@ def find_optima(task: Task) -> Floats:
 
 
 def write_table(name: str, task: Task, actions: Floats) -> None:
-    """The table, with the command that made it and rewards from fresh replications."""
+    """Write the table of states, actions and rewards; the rewards come from fresh replications.
+
+    The first line of the file is a comment with the command that makes it.
+    """
     header = ",".join([*task.state_names, *task.action_names, "reward", "standard_error"])
     lines = [f"# python scripts/find_simulator_optima.py {name}", header]
     for state, action in zip(task.states, actions, strict=True):
@@ -141,7 +151,10 @@ def write_table(name: str, task: Task, actions: Floats) -> None:
 
 
 def warehouse(demand_enters: DemandEnters) -> Task:
-    """Assemble to order. Best levels are whole: a fraction of a unit is never sold, but costs its holding."""
+    """Return the task of the assemble-to-order warehouse.
+
+    Only integer stock levels are searched, because a fraction of a unit is never sold, but has holding costs.
+    """
     return Task(
         state_names=(STATE_NAME,),
         action_names=LEVEL_NAMES,
@@ -157,14 +170,17 @@ def warehouse(demand_enters: DemandEnters) -> Task:
 
 
 def limited(state: Floats, levels: Floats, replications: int, seed: int) -> Floats:
-    """Rewards (actions, replications), far lower where the mean stock is not clearly within its limit."""
+    """Return the rewards (n, replications) of n stock levels, with a penalty for a mean stock above its limit.
+
+    The limit is tightened by `STOCK_MARGIN`.
+    """
     rewards, stock = simulate_with_stock(state, levels, replications, seed)
     beyond = np.maximum(stock.mean(axis=1, keepdims=True) - MOST_STOCK + STOCK_MARGIN, 0.0)
     return rewards - 1000.0 * beyond
 
 
 def measured(state: Floats, levels: Floats, replications: int, seed: int) -> Floats:
-    """Rewards of levels that keep the limit on the stock; raises ValueError if they do not."""
+    """Return the rewards of stock levels; raise ValueError if the mean stock is above its limit."""
     rewards, stock = simulate_with_stock(state, levels, replications, seed)
     if stock.mean() > MOST_STOCK:
         raise ValueError(f"the mean stock must be at most {MOST_STOCK}, but is {stock.mean():.3f} for demand {state}.")
@@ -172,7 +188,10 @@ def measured(state: Floats, levels: Floats, replications: int, seed: int) -> Flo
 
 
 def small_warehouse() -> Task:
-    """Assemble to order with a limit on the mean stock; a quicker search, because the limit leaves little room."""
+    """Return the task of the warehouse with a limit on the mean stock.
+
+    It uses fewer replications, because the limit leaves few actions to choose from.
+    """
     return replace(
         warehouse("arrival_rate"),
         simulate=limited,
@@ -185,7 +204,10 @@ def small_warehouse() -> Task:
 
 
 def city() -> Task:
-    """Ambulances, for modes in the south-west quadrant: the others are mirror images."""
+    """Return the task of the ambulances, for population modes in the south-west quadrant.
+
+    The best bases for the other quadrants are mirror images.
+    """
     axis = np.linspace(0.0, CENTER, 11)
     return Task(
         state_names=STATE_NAMES,

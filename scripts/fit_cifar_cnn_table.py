@@ -3,7 +3,7 @@
     python scripts/fit_cifar_cnn_table.py measured.npz
 
 `measured.npz` comes from `scripts/measure_cifar_cnn.py`. The result goes into the package's data folder. The comparison
-needs scikit-learn; all errors are for trainings of points that a regression has not seen.
+needs scikit-learn; all errors are cross-validated, on trainings at points that were not used for the regression.
 """
 
 import argparse
@@ -39,15 +39,15 @@ Floats = NDArray[np.float64]
 
 DATA = Path(__file__).parents[1] / "src/conbo/problems/data"
 SPACE = cifar_cnn_space()
-MOST_ROWS_TO_FIT = 1500  # of the table, for the parameters of the kernel
+MOST_ROWS_TO_FIT = 1500  # largest number of rows to which the kernel is fitted
 ITERATIONS = 100
 LEAST_NOISE = 1e-4  # variance of a logit, so that no step of the search ends at a singular matrix
-PRIOR_SD = 2.0  # of the logarithms of the lengthscales and of the weights of the noise
-STARTS, SCREENED = 20, 2**14  # of the search for the best action of a data set
+PRIOR_SD = 2.0  # prior standard deviation of the log lengthscales and of the weights
+STARTS, SCREENED = 20, 2**14  # numbers of local searches and of screened actions for a data set's best action
 
 
 def fit_kernel(states: NDArray[np.int64], actions: Floats, logits: Floats) -> Kernel:
-    """The parameters with the largest posterior density, given weak priors."""
+    """Fit the kernel of the logits of accuracies; return its maximum a posteriori estimate, with weak priors."""
     dims, mean = actions.shape[1], float(logits.mean())
     state, action, target = torch.from_numpy(states), torch.from_numpy(actions), torch.from_numpy(logits - mean)
     noise_features = torch.from_numpy(features(states, actions))
@@ -83,7 +83,7 @@ def fit_kernel(states: NDArray[np.int64], actions: Floats, logits: Floats) -> Ke
 
 
 def fit_collapse(states: NDArray[np.int64], actions: Floats, collapsed: NDArray[np.bool_]) -> Floats:
-    """The weights of the logistic function with the largest posterior density."""
+    """Fit the probability that a training collapses by logistic regression; return the maximum a posteriori weights."""
     rows, signs = features(states, actions), np.where(collapsed, 1.0, -1.0)
 
     def loss(weights: Floats) -> float:
@@ -98,14 +98,18 @@ def _squares(points: torch.Tensor) -> torch.Tensor:
 
 
 def some_rows(points: NDArray[np.int64]) -> NDArray[np.int64]:
-    """All repeated trainings, which tell the noise, and a random part of the others."""
+    """Return the rows to which the kernel is fitted: repeated trainings, which show the noise, and random others.
+
+    There are at most MOST_ROWS_TO_FIT of them. `points` are the numbers of the rows' points; a number that occurs
+    several times marks repeated trainings.
+    """
     repeated = np.bincount(points)[points] > 1
     others = np.random.default_rng(0).permutation(np.flatnonzero(~repeated))
     return np.concatenate([np.flatnonzero(repeated), others])[:MOST_ROWS_TO_FIT]
 
 
 def check_noise(surrogate: Surrogate) -> None:
-    """The noise that was fitted, beside what the repeats alone say."""
+    """Print the fitted noise beside the noise that is estimated from repeated trainings alone."""
     points, rewards = point_numbers(surrogate), surrogate.rewards
     count = np.bincount(points)
     repeated = np.flatnonzero(count > 1)
@@ -127,7 +131,10 @@ def check_noise(surrogate: Surrogate) -> None:
 
 
 def best_actions(surrogate: Surrogate) -> Floats:
-    """For each data set the action with the largest mean: many, then ascents from the best, then valid values."""
+    """Return the action with the highest mean accuracy for each data set.
+
+    Many actions are screened, local searches start from the best of them, and their ends are rounded to valid values.
+    """
     best = []
     for number in range(len(DATA_SETS)):
 
@@ -153,7 +160,7 @@ def root_mean_square(values: Floats) -> float:
 
 
 def compare(surrogate: Surrogate) -> None:
-    """Cross-validated errors of several regressions, over all rows and over the better half of each data set."""
+    """Print cross-validated errors of several regressions, over all rows and over the better half of each data set."""
     rewards, points = surrogate.rewards, point_numbers(surrogate)
     inputs = np.column_stack([np.eye(len(DATA_SETS))[surrogate.states], surrogate.actions])
     rivals = {

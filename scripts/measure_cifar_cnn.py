@@ -2,10 +2,10 @@
 
     python scripts/measure_cifar_cnn.py FOLDER measured.npz --minutes 8
 
-FOLDER holds the images, as for `conbo.problems.cifar_cnn`. Groups of networks are trained side by side, each group
-with one batch size. Rounds of groups follow each other until the time is over: quasi-random hyperparameters, some
-repeated to see the noise, then neighbors of the best so far, where optimizers will spend their time, and repeats of
-some of these. The file is written anew after every group, so that nothing done is ever lost.
+FOLDER holds the images, as for `conbo.problems.cifar_cnn`. The networks of a group are trained in parallel, with one
+batch size. A round of groups has quasi-random hyperparameters, then neighbors of the best hyperparameters so far, where
+optimizers will spend their time. Some points of both kinds are trained several times, to measure the noise. Rounds are
+repeated until the time is over. The file is rewritten after every group, so that no result is lost.
 """
 
 import argparse
@@ -28,17 +28,17 @@ Floats = NDArray[np.float64]
 
 SPACE = cifar_cnn_space()
 BATCH_SIZE = SPACE.action_names.index("batch_size")
-SIDE_BY_SIDE = 60  # networks in a group
-REPEATS = 4  # trainings of a repeated point
-BROAD_GROUPS, GOOD_GROUPS = 8, 4  # in a round, and one group of repeats after each
-GOOD_SHARE = 0.15  # of the points of a state are called good
+SIDE_BY_SIDE = 60  # number of networks in a group
+REPEATS = 4  # number of trainings of a repeated point
+BROAD_GROUPS, GOOD_GROUPS = 8, 4  # numbers of groups in a round; a group of repeats follows each kind
+GOOD_SHARE = 0.15  # fraction of a data set's points that count as good
 NEIGHBORHOOD = 0.1  # standard deviation of the steps from good points, on the unit cube
-SECONDS_BETWEEN_SAMPLES = 0.2  # of the GPU's utilization
+SECONDS_BETWEEN_SAMPLES = 0.2  # interval at which the GPU's utilization is sampled
 
 
 @dataclass(frozen=True)
 class Points:
-    """Data sets by number (n,) and actions on the unit cube (n, 7)."""
+    """Points to train at: indices (n,) of data sets, which are the states, and actions (n, 7) in the unit cube."""
 
     states: NDArray[np.int64]
     actions: Floats
@@ -49,7 +49,7 @@ class Points:
 
 @dataclass
 class Table:
-    """What has been measured: lists that grow by one array a group."""
+    """The measured trainings: for each column, a list with one array for each group."""
 
     columns: dict[str, list[NDArray]] = field(default_factory=dict)
 
@@ -64,14 +64,20 @@ class Table:
         return sum(map(len, self.columns.get("state", [])))
 
     def save(self, path: Path, **facts: float | str) -> None:
-        """Under another name first: whoever kills us in between still has the last file."""
+        """Write the table and further `facts` to a file.
+
+        The file is written under another name and then renamed, so that the previous file survives an interruption.
+        """
         part = path.with_name("part_" + path.name)
         np.savez_compressed(part, **{name: self.column(name) for name in self.columns}, **facts)
         part.replace(path)
 
 
 def groups_of(points: Points, repeats: int, generator: np.random.Generator) -> Iterator[Points]:
-    """Points of similar batch size together, in random order; one of a group's batch sizes becomes that of all."""
+    """Divide points into groups of similar batch size, in random order; each point is repeated `repeats` times.
+
+    All points of a group get the same batch size, chosen at random among theirs.
+    """
     order = np.argsort(points.actions[:, BATCH_SIZE])
     chunks = order.reshape(-1, SIDE_BY_SIDE // repeats)
     for chunk in generator.permutation(chunks):
@@ -81,12 +87,12 @@ def groups_of(points: Points, repeats: int, generator: np.random.Generator) -> I
 
 
 def broad_points(uniform: Floats) -> Points:
-    """From rows (n, 8) of the unit cube, the first column for the data set."""
+    """Convert rows (n, 8) of the unit cube to points; the first column determines the data set."""
     return Points((uniform[:, 0] * len(DATA_SETS)).astype(np.int64), uniform[:, 1:])
 
 
 def good_points(table: Table, count: int, generator: np.random.Generator) -> Points:
-    """Neighbors of the best points of each data set so far."""
+    """Return `count` points, spread equally over the data sets, each near one of the data set's best points so far."""
     state, action, accuracy = table.column("state"), table.column("unit_action"), table.column("accuracy")[:, -1]
     states = np.arange(count) % len(DATA_SETS)
     actions = np.empty((count, SPACE.n_action_dims))
@@ -100,12 +106,12 @@ def good_points(table: Table, count: int, generator: np.random.Generator) -> Poi
 
 
 def _reflected(actions: Floats) -> Floats:
-    """Back into the unit cube, as from a mirror."""
+    """Reflect actions that are outside of the unit cube at its faces."""
     return 1.0 - np.abs(1.0 - np.abs(actions))
 
 
 def plan(table: Table, seed: int) -> Iterator[tuple[str, Points]]:
-    """Groups without end, each with the reason for it."""
+    """Yield groups of points to train, without end, each with its kind, such as "broad" or "good repeated"."""
     generator = np.random.default_rng(seed)
     some = SIDE_BY_SIDE // REPEATS
     size = BROAD_GROUPS * SIDE_BY_SIDE + some
@@ -119,7 +125,7 @@ def plan(table: Table, seed: int) -> Iterator[tuple[str, Points]]:
 
 
 class GpuLoad:
-    """The share of the time that the GPU was busy, as nvidia-smi sees it; nothing without one."""
+    """Records in a file how busy the GPU is, as nvidia-smi reports it; without a GPU, records nothing."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("w")
@@ -141,7 +147,7 @@ class GpuLoad:
 def train_group(
     data: StackedImages, group: Points, epochs: int, seed: int, kernels: Kernels
 ) -> tuple[NDArray[np.float32], float]:
-    """Accuracies (networks, epochs) and the seconds it took."""
+    """Train one network for each point of a group; return validation accuracies (n, epochs) and the seconds taken."""
     torch.manual_seed(seed)
     began = time.perf_counter()
     actions = SPACE.decode_actions(group.actions)
@@ -155,7 +161,10 @@ def train_group(
 
 
 def read_images(folder: Path, train: int, validation: int) -> StackedImages:
-    """On the GPU in half precision, or without a GPU in single."""
+    """Read the images to the GPU, as bfloat16; without a GPU, to the CPU, as float32.
+
+    `train` and `validation` are the numbers of images of each data set.
+    """
     splits = [Split.of(images, train, validation) for images in read_two_class_images(folder).values()]
     gpu = torch.cuda.is_available()
     return StackedImages.of(splits, torch.device("cuda" if gpu else "cpu"), torch.bfloat16 if gpu else torch.float32)

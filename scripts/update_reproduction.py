@@ -1,11 +1,12 @@
-"""Bring results/, the pictures and the tables of the docs up to date with the runs that there are.
+"""Update results/, and the pictures and tables of the docs, from the runs of experiments.
 
-    python scripts/update_reproduction.py                       draw and count anew what results/ holds
-    python scripts/update_reproduction.py out/runs.jsonl.xz ... first take over runs from packs or folders
+    python scripts/update_reproduction.py                       use the runs in results/
+    python scripts/update_reproduction.py out/runs.jsonl.xz ... first add runs from packs or folders to results/
 
-If a run is there twice, the one made with today's method counts, and among equals the one that got farther.  The text
-of the pages is written by hand and has no figures; what stands between `<!-- name -->` and `<!-- end -->` is written
-here: docs/reproduction.md, the figure of docs/methods.md, the tables of docs/entropy.md, and two blocks of README.md.
+Of several versions of a run, the one made with the method's current settings is kept, and among equals the one that
+got farther.  The text of the pages is written by hand and has no numbers; this script writes the blocks between
+`<!-- name -->` and `<!-- end -->`: those of docs/reproduction.md, the figure of docs/methods.md, the table of
+docs/entropy.md, and two blocks of README.md.
 """
 
 import json
@@ -35,7 +36,7 @@ ROOT = Path(__file__).parents[1]
 RESULTS, PICTURES_FOLDER = ROOT / "results", ROOT / "docs/pictures/reproduction"
 PAGE, METHODS_PAGE, README = ROOT / "docs/reproduction.md", ROOT / "docs/methods.md", ROOT / "README.md"
 ENTROPY_PAGE, ENTROPY = ROOT / "docs/entropy.md", RESULTS / "entropy.json.xz"
-LEAST_NATS = 0.02  # informations below have errors in nats, not in percent
+LEAST_NATS = 0.02  # errors of smaller mutual informations are shown in nats, not in percent
 README_PROBLEMS = {
     "branin": "Branin (1 + 1)",
     "rosenbrock": "Rosenbrock (1 + 1)",
@@ -52,12 +53,16 @@ REFERENCES = {
     "methods": "uniform",
     "common-random-numbers": "conbo, new seeds",
     "alternatives": "conbo, default",
-}  # whom the methods of a figure are compared with, if not with our default
+}  # the methods with which others in a figure are compared, if it is not the default method
 WITHOUT_TABLES = ("widths", "global")  # these would have one for every width and many rows for n_z
 
 
 def gathered(sources: Iterable[Path]) -> dict[Key, Run]:
-    """All runs; of several versions of a run, the one made with today's method, or that got farther."""
+    """Return the runs in results/ and in `sources`.
+
+    Of several versions of a run, the one made with the method's current settings is kept, and among equals the one that
+    got farther.
+    """
     recipes = {task.settings.key: task.settings.recipe for figure in FIGURES.values() for task in figure.tasks()}
 
     def worth(run: Run) -> tuple[bool, bool, int]:
@@ -81,7 +86,10 @@ def by_key(runs: Iterable[Run]) -> dict[Key, Run]:
 
 
 def write_results(runs: dict[Key, Run]) -> None:
-    """One pack for each figure, unless it holds the same runs already; runs that figures share are in the first."""
+    """Write the runs of each figure to its pack in results/, unless the pack already holds the same runs.
+
+    A run that several figures share is written to the pack of the first of them.
+    """
     left = dict(runs)
     for figure in FIGURES.values():
         mine, path = figure.select(left), RESULTS / f"{figure.name}{PACK_SUFFIX}"
@@ -118,7 +126,10 @@ def settings_table() -> str:
 
 
 def made_table(runs: dict[Key, Run]) -> str:
-    """How much of each figure there is, and how many of its runs older code has made."""
+    """Return a table of how many runs of each figure are complete, and how many are stale.
+
+    A stale run was made by code or settings that have changed since.
+    """
     rows = [["figure", "complete runs", "of", "stale"]]
     for figure in FIGURES.values():
         complete = sum(run.is_complete for run in figure.select(runs))
@@ -127,7 +138,7 @@ def made_table(runs: dict[Key, Run]) -> str:
 
 
 def readme_table(runs: dict[Key, Run]) -> str:
-    """Three methods on four problems, as the front page shows them."""
+    """Return the table of README.md: opportunity costs of three methods on four problems."""
     rows = [["problem (state + action parameters)", "evaluations", *README_METHODS.values()]]
     found = {(c.problem, c.batch): c for c in compare(run for run in runs.values() if run.is_complete)}
     for problem, words in README_PROBLEMS.items():
@@ -137,7 +148,10 @@ def readme_table(runs: dict[Key, Run]) -> str:
 
 
 def readme_alternatives(runs: dict[Key, Run]) -> str:
-    """The picture and a table of its final costs for each problem; empty if there are no runs."""
+    """Return the comparison with other libraries in README.md; empty if there are no runs.
+
+    It has a table of final opportunity costs for each problem, and a picture.
+    """
     figure = FIGURES["alternatives"]
     tables = [final_costs(comparison) for comparison in compare(figure.shown(runs))]
     picture = f"![{figure.title}](docs/pictures/reproduction/{figure.name}.png)"
@@ -149,7 +163,7 @@ def last_cost(comparison: Comparison, method: str) -> str:
 
 
 def blocks(runs: dict[Key, Run]) -> dict[str, str]:
-    """The generated parts of the page by name."""
+    """Return the generated blocks of docs/reproduction.md, and the block "methods" of docs/methods.md, by name."""
     parts = {"claims": claims_table(runs), "settings": settings_table(), "made": made_table(runs)}
     parts |= {"goal": goal_table(runs), "goal-as-published": goal_table(runs, as_published=True)}
     parts["standing"] = standing_sentence(runs)
@@ -164,7 +178,10 @@ def blocks(runs: dict[Key, Run]) -> dict[str, str]:
 
 
 def entropy_table() -> str:
-    """Errors of the entropy estimates, on posteriors like those used to choose settings, and on others."""
+    """Return a table of the errors of the entropy estimates.
+
+    It has separate rows for posteriors like those on which the settings were chosen, and for other posteriors.
+    """
     measured = [json.loads(line) for line in lzma.decompress(ENTROPY.read_bytes()).decode().splitlines()]
     half = len(measured) // 2
     head = ["estimate, draws", "posteriors", "cases", "root mean square", "95 % within", "beyond 10 %", "worst"]

@@ -1,12 +1,14 @@
-"""Hold the knowledge gradient against independently computed cases.
+"""Compare conbo's knowledge gradients with independently computed values.
 
     python scripts/verify_reference.py CASES.json
 
-Prints, for every estimator and number of look-ahead samples, the median, 90th percentile and worst relative error of
-KG_c and the root mean square and worst relative error of the integrals over states.  Exit status 1 unless the best
-estimate at n_z = 5 has median ≤ 2 % and 90th percentile ≤ 15 %, the default integral ≤ 10 % RMS, and lower ≤ truth ≤
-upper within 0.2 % of the truth; posterior moments must agree to 1e-6 where the file has them.  If rewards have seeds,
-moments and gradients describe the reward without effects of seeds, and a candidate's seed may be new.
+Prints the median, the 90th percentile and the worst relative error of KG_c, the knowledge gradient in a state, for
+every estimator and number n_z of look-ahead nodes; and the root mean square (RMS) and worst relative error of its
+integral over states.  The exit status is 0 if all of these limits hold, and otherwise 1: the best estimate at n_z = 5
+has a median error of at most 2 % and a 90th percentile of at most 15 %; the default integral has an RMS error of at
+most 10 %; the true KG_c is between the lower and the upper bound, or outside by at most 0.2 % of its value; and
+posterior means and variances, where the file has them, have relative errors of at most 1e-6.  If rewards have seeds,
+all these are about the reward without the effects of seeds, and a candidate's seed may be a new one.
 """
 
 import json
@@ -46,7 +48,7 @@ def vector(values: Any) -> Tensor:
 
 @dataclass(frozen=True)
 class Case:
-    """One model of the file, ready to build beliefs from."""
+    """One model of the file, with its observations and its queries (candidates with true knowledge gradients)."""
 
     record: dict[str, Any]
 
@@ -55,7 +57,7 @@ class Case:
         return str(self.record["kernel"]).startswith("crn")
 
     def states(self, values: Any) -> Tensor:
-        """States of the file in the unit cube: categories are numbered there."""
+        """Convert states of the file, where a category is given by its index, to the unit cube."""
         return (vector(values) + 0.5) / self.record["n_states"] if self.finite else vector(values)
 
     def kernel(self) -> Kernel:
@@ -87,7 +89,7 @@ class Case:
         return condition_with_seeds(self.kernel(), *settings, points, rewards, seeds)
 
     def by_seed(self) -> Iterator[tuple[int, list[dict[str, Any]]]]:
-        """The queries of each candidate's seed; without seeds, every seed is a new one."""
+        """Yield each seed of a candidate with the queries that have this seed; a query without one has a new seed."""
         seeds = [NEW_SEED if (seed := q.get("candidate_seed")) is None else seed for q in self.record["queries"]]
         for seed in sorted(set(seeds)):
             yield seed, [q for q, own in zip(self.record["queries"], seeds, strict=True) if own == seed]
@@ -163,7 +165,7 @@ def integral_errors(cases: list[Case], acquisition: ConBO) -> Tensor:
 
 
 def bound_violations(cases: list[Case], n_z: int) -> Tensor:
-    """How far truth lies outside [lower, upper], relative to truth."""
+    """How far each true knowledge gradient is outside of its bounds, divided by its value; 0 if it is inside."""
     outside = []
     for case in cases:
         for seed, queries in case.by_seed():

@@ -60,7 +60,7 @@ other settings, it is not changed, and an error says what differs.
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the text of docs/command_line.md."""
     parts = [HEAD]
     for section, commands in SECTIONS.items():
         parts.append(f"## {section}\n")

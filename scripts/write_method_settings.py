@@ -13,7 +13,7 @@ BEGIN, END = "<!-- settings, written by scripts/write_method_settings.py -->\n",
 
 
 def page() -> str:
-    """The whole page, with the settings as they are now."""
+    """Return the text of docs/methods.md, with the current settings of the default method."""
     before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
     _, _, after = rest.partition(END)
     lines = "\n".join(settings_lines(DEFAULT_METHOD))

@@ -1,8 +1,8 @@
 """Multi-start local search: quasi-Newton ascent (BFGS) from many starts at once, within bounds and linear limits.
 
 Every start is a row of the arrays, with its own inverse Hessian, active bounds and step length.  One iteration is one
-batched call of the function for all rows.  The arrays are NumPy's, which takes a quarter of torch's time for small
-arrays.
+batched call of the function for all rows.  Steps are computed with NumPy, which takes a quarter of the time that torch
+takes for small arrays.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ SUFFICIENT = 1e-4  # fraction of the linearly predicted gain that a step must re
 class SuccessiveHalving:
     """Settings of successive halving: after some iterations, only the most promising local searches continue.
 
-    From then on, a search is also dropped if it is unlikely to reach the best value so far, or the value `goal`.
+    From then on, a search is also dropped if it is unlikely to reach both `goal` and the best value so far.
     """
 
     iterations: int  # number of iterations before searches are dropped
@@ -201,9 +201,9 @@ def _update(
 ) -> None:
     """Update the inverses (r, d, d) of r negated Hessians in place by BFGS, after the steps `moved` (r, d).
 
-    These steps changed the negated gradients by `size` (r,) times `change` (r, d).  Only rows with `curved` (r,) are
-    updated: those along whose step the function is concave.  The matrices of rows with `fresh` (r,) are still
-    identities, and are scaled first.
+    These steps changed the negated gradients by `size` (r,) times `change` (r, d).  `curved` (r,) flags the rows in
+    which the function is concave along the step, and only these are updated.  `fresh` (r,) flags the rows whose matrix
+    is still the identity, which is scaled before its first update.
     """
     along = np.where(curved, _dot(moved, change), 1.0)
     unscaled = curved & fresh

@@ -81,14 +81,17 @@ class Belief:
         return replace(self, observations=observations, posterior=posterior, constraints=constraints)
 
     def snap(self, points: Tensor) -> Tensor:
-        """Return the nearest valid points (..., d): integers and categories are rounded, and known limits are kept.
+        """Move points (..., d) to valid ones nearby: round integers and categories, and satisfy the known limits.
 
-        In a state without any feasible action, actions are only rounded.
+        In a state without any feasible action, the result violates some limit.
         """
         return snap(self.space, points)
 
     def snap_actions(self, actions: Tensor, states: Tensor | None = None) -> Tensor:
-        """Round integers and categories of actions (..., d_x); with states (..., d_s), also keep the known limits."""
+        """Round the integers and categories of actions (..., d_x).
+
+        If the states (..., d_s) of the actions are given, also move the actions so that they satisfy the known limits.
+        """
         return snap_actions(self.space, actions, states)
 
     def feasible_actions(self, states: Tensor, actions: Tensor) -> Tensor:
@@ -140,8 +143,8 @@ class Belief:
     def of_most_probable(self, share: float) -> "Belief":
         """Return the same belief with fewer models, if its posterior is a weighted average of several.
 
-        The most probable models remain, until their weights add up to `share`; with 0, this is a single model.  The
-        models of constraints are no longer averaged over their hyperparameters.
+        The most probable models are kept, as few as have a total weight of at least `share`; if it is 0, only one is
+        kept.  The models of learned constraints are no longer averaged over their hyperparameters.
         """
         posterior, constraints = self.posterior, self.constraints
         if isinstance(posterior, Averages):
@@ -153,9 +156,9 @@ class Belief:
         return replace(self, posterior=posterior, constraints=constraints)
 
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
-        """Return which of m states (m, d_s) are correlated with one of k known states (k, d_s) by at least `least`.
+        """Return which states (m, d_s) have a correlation of at least `least` with some known state (k, d_s).
 
-        The best action of the known state is then a good start for the search in the other state.
+        The best action of that known state is then a good start for a search in the other state.
         """
         alike = self.posterior.resemble(states, known, least)
         return alike if self.constraints is None else alike & self.constraints.resemble(states, known, least)
@@ -167,7 +170,7 @@ class Belief:
     def best_mean(self, points: Tensor) -> float:
         """Return the highest posterior mean of those points (n, d) that confidently satisfy the learned constraints.
 
-        If there is none, return the lowest mean, because any point that satisfies the constraints is an improvement.
+        If no point does, return the lowest mean, because any point that satisfies the constraints is an improvement.
         """
         mean = self.posterior.mean(points)
         if self.constraints is None:
@@ -189,7 +192,7 @@ class Belief:
         return paths
 
     def to_reward(self, standardized: Tensor) -> Tensor:
-        """Convert standardized means to the user's units; if rewards are minimized, the result is still negated."""
+        """Convert standardized means to the user's units; if rewards are minimized, the results are negated rewards."""
         return self.shift + self.scale * standardized
 
 

@@ -15,7 +15,8 @@ def best_observed(
 ) -> list[dict[str, Any]]:
     """List every state with the action, the reward and the number of its best completed trial.
 
-    They are None for a state without a completed trial.  A state of probability zero is listed only if it has one.
+    Action, reward and number are None for a state without a completed trial.  A state of probability zero is listed
+    only if it has a completed trial.  Raises SettingError if there are infinitely many states.
     """
     listed = states.listed()
     if listed is None:

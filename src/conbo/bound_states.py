@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 class StateDistribution(Protocol):
     """The distribution P[s] of states in the unit cube.
 
-    An integer or a category occupies an interval of its column; states have the center of this interval.
+    Each integer or category occupies an interval of its column's range [0, 1], and is encoded as the interval's center.
     """
 
     @property
@@ -45,7 +45,7 @@ class StateDistribution(Protocol):
         """Map uniform points u (n, d) of the unit cube to states (n, d) that follow P[s]."""
 
     def from_uniform(self, u: Tensor) -> Tensor:
-        """Map uniform points u (n, d) of the unit cube to states (n, d) that follow P[s], as tensors."""
+        """Map a tensor of uniform points u (n, d) of the unit cube to a tensor of states (n, d) that follow P[s]."""
 
     def density(self, states: Tensor) -> Tensor:
         """Return the density (...) of P[s] at states (..., d).
@@ -63,8 +63,8 @@ class StateDistribution(Protocol):
 def bind(recipe: RecipeLike, space: Space) -> StateDistribution:
     """Build P[s] for a space from the user's `state_distribution`, restricted to states that have a feasible action.
 
-    None stands for uniform states, a mapping for `Product`, and a function for `Density`. The distribution of one
-    parameter, such as `Normal`, is used for every state parameter.
+    As `recipe`, None stands for uniform states, a mapping for `Product`, and a function for `Density`. The distribution
+    of one parameter, such as `Normal`, is used for every state parameter.
     """
     return _with_actions(_bind(recipe, space), space)
 
@@ -108,7 +108,7 @@ class IndependentStates:
         return states
 
     def from_uniform(self, u: Tensor) -> Tensor:
-        """Map uniform points u (n, d) of the unit cube to states (n, d) that follow P[s], as tensors."""
+        """Map a tensor of uniform points u (n, d) of the unit cube to a tensor of states (n, d) that follow P[s]."""
         return tensor(self.transform(array(u)))
 
     def density(self, states: Tensor) -> Tensor:
@@ -122,7 +122,7 @@ class IndependentStates:
     def listed(self, max_states: int = MAX_STATES) -> tuple[Array, Array] | None:
         """Return all states (m, d) of positive probability with their probabilities (m,).
 
-        None if there are more than `max_states`.
+        The result is None if there are more than `max_states` states.
         """
         sizes = [marginal.n_atoms for marginal in self.marginals]
         if math.prod(sizes) > max_states:
@@ -165,15 +165,18 @@ class FeasibleStates:
         return accepted[:n]
 
     def transform(self, u: Array) -> Array:
-        """Map uniform points u (n, d) to states (n, d) of the pool, such that each state has its probability."""
+        """Map uniform points u (n, d) to states (n, d) of the pool, in proportion to the states' probabilities."""
         return self.pool[transport(u, self.pool, self.probabilities)]
 
     def from_uniform(self, u: Tensor) -> Tensor:
-        """Map uniform points u (n, d) of the unit cube to states (n, d) of the pool, as tensors."""
+        """Map a tensor of uniform points u (n, d) of the unit cube to a tensor of states (n, d) of the pool.
+
+        States are chosen in proportion to their probabilities.
+        """
         return tensor(self.transform(array(u)))
 
     def density(self, states: Tensor) -> Tensor:
-        """Return the density (...) at states (..., d), which is zero if a state has no feasible action."""
+        """Return the density (...) of P[s] at states (..., d); it is zero at states without a feasible action."""
         points = array(states)
         possible = self._possible(points.reshape(-1, points.shape[-1])).reshape(points.shape[:-1])
         return self.base.density(states) * tensor(possible / self.share)
@@ -181,7 +184,7 @@ class FeasibleStates:
     def listed(self, max_states: int = MAX_STATES) -> tuple[Array, Array] | None:
         """Return all states (m, d) of positive probability with their probabilities (m,).
 
-        None if there are more than `max_states`.
+        The result is None if there are more than `max_states` states.
         """
         return (self.pool, self.probabilities) if self.complete and len(self.pool) <= max_states else None
 

@@ -36,7 +36,7 @@ class Service(Protocol):
 
 
 class ClientRun:
-    """One call of `Client.run`: asks for trials, evaluates them and tells the results, until the study has enough.
+    """One call of `Client.run`: ask for trials, evaluate them and tell the rewards, until enough trials are completed.
 
     The arguments besides `client` are those of `Client.run`.
     """
@@ -116,7 +116,7 @@ class ClientRun:
 
 
 class _LeaseKeeper:
-    """A context in which a thread renews the lease of a trial."""
+    """A context manager: within its `with` block, a thread renews the lease of a trial."""
 
     def __init__(self, client: Service, trial: Trial, lease: float) -> None:
         self._client, self._trial, self._lease = client, trial, lease

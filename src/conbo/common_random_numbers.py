@@ -38,7 +38,10 @@ class SeedRule:
             raise TrialError(f"{rule}, but got seed={seed}.")
 
     def new(self, used: Iterable[int | None], n: int) -> list[int]:
-        """Return n seeds for new trials, given the seeds `used` so far: unused ones, or else the least used ones."""
+        """Return n seeds for new trials, given the seeds `used` by earlier trials.
+
+        Seeds that no trial has used come first, then those that were used least often.
+        """
         times: dict[int | None, int] = {}
         for seed in used:
             times[seed] = times.get(seed, 0) + 1
@@ -53,10 +56,10 @@ class SeedRule:
         return chosen
 
     def filled(self, used: Iterable[int | None], chosen: Sequence[int | None]) -> list[int]:
-        """Return the seeds of new trials: those in `chosen`, in which None and negative numbers stand for new seeds.
+        """Return the `chosen` seeds of new trials, with None and negative numbers replaced by new seeds.
 
-        Every None gets a new seed of its own, and equal negative numbers share one.  `used` are the seeds of earlier
-        trials.  As in `new`, new seeds are unused ones, or else the least used ones.
+        Every None gets a new seed of its own, and equal negative numbers get the same new seed.  New seeds are those
+        that no trial has used, then those that were used least often; `used` are the seeds of earlier trials.
         """
         new = iter(self.new([*used, *(seed for seed in chosen if seed is None or seed >= 0)], len(chosen)))
         shared: dict[int, int] = {}
@@ -71,9 +74,9 @@ class SeedRule:
         return filled
 
     def of_design(self, numbers: Iterable[int], initial: int) -> list[int]:
-        """Return the seeds of trials in an initial design of `initial` trials, given the numbers of the trials.
+        """Return the seeds of the trials with the given `numbers` in an initial design of `initial` trials.
 
-        A few trials of the design share each seed.
+        Each seed is shared by a few trials of the design.
         """
         several = max(2, -(-initial // DESIGN_SHARE))
         listed = range(several) if self.listed is None else self.listed[:several]
@@ -105,7 +108,7 @@ def seed_rule(common_random_numbers: object, seeds: object, parameters: Iterable
 
 
 def check_seed(rule: SeedRule | None, seed: object) -> None:
-    """Raise TrialError unless a trial may have this simulator seed; without a rule, it must have none."""
+    """Raise TrialError unless a trial may have this simulator seed; if `rule` is None, the seed must be None too."""
     if rule is not None:
         rule.check(seed)
     elif seed is not None:
@@ -121,10 +124,11 @@ def is_seed(value: object) -> bool:
 def new_seeds(
     rule: SeedRule | None, used: Sequence[int | None], n: int, chosen: Sequence[int | None] | None, initial: int
 ) -> Sequence[int | None]:
-    """Return the simulator seeds of n new trials, given the `used` seeds of all earlier trials.
+    """Return the simulator seeds of n new trials, given the seeds `used` by all earlier trials.
 
-    Without a rule, all are None.  If the method has `chosen` seeds, `SeedRule.filled` completes them.  Otherwise,
-    the trials belong to the initial design of `initial` trials and get its seeds.
+    If `rule` is None, trials have no seeds, so all n results are None.  If `chosen` is None, the new trials belong to
+    the initial design, which has `initial` trials, and get the seeds of the design.  Otherwise, the results are the
+    `chosen` seeds, in which None and negative numbers are replaced by new seeds (see `SeedRule.filled`).
     """
     if rule is None:
         return [None] * n

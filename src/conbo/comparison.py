@@ -1,6 +1,6 @@
 """Compares the learned policy with the user's own decision rule.
 
-The comparison is by the rewards that the model expects and, if both were evaluated again, by measured rewards.
+Both are compared by the rewards that the model expects and, if there are new evaluations of both, by measured rewards.
 """
 
 from dataclasses import asdict, dataclass
@@ -40,12 +40,12 @@ class Comparison:
     rule_value_std
         Standard deviation of that estimate.
     difference
-        How much better the policy is, positive also if rewards are minimized. The estimate is optimistic, because the
-        same model chose the policy's actions.
+        How much better the policy is: positive if it is better, even if rewards are minimized. The estimate is
+        optimistic, because the same model chose the policy's actions.
     difference_std
         Standard deviation of that estimate.
     validation
-        The result of new evaluations of both in the same states; None if there are none.
+        The result of new evaluations of the policy and the other rule in the same states; None if there are none.
 
     Examples
     --------

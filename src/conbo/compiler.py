@@ -1,4 +1,4 @@
-"""Compiles functions with Numba, if the extra `fast` is installed, so that its cache on disk is never stale.
+"""Compiles functions with Numba, if the extra `fast` is installed, and never uses stale code from Numba's disk cache.
 
 Numba caches machine code on disk, and compiles a function again when the function's own file changes. But the machine
 code includes that of called functions, which may be in other files. So the name of every function ends in a hash of

@@ -1,4 +1,4 @@
-"""Sends HTTP requests to a service, and repeats them for a while if there is no answer."""
+"""Sends HTTP requests to a service, and repeats them for up to a minute if there is no answer."""
 
 import json
 import random
@@ -130,7 +130,7 @@ def _error(error: HTTPError) -> tuple[type[ConboError], str]:
 
 
 def seconds_to_wait(retry_after: str) -> float:
-    """Return the seconds to wait by an HTTP header Retry-After, which is a number or a date; 0 if it is neither."""
+    """Return the seconds to wait according to an HTTP Retry-After header, a number or a date; 0 if it is neither."""
     with suppress(ValueError):
         return float(retry_after)
     with suppress(ValueError):

@@ -5,12 +5,12 @@ confidence.  The best action is the one with the highest expected reward among t
 there is none, it is the action with the highest probability.  One score expresses both: the expected reward of a
 confidently feasible action, and otherwise the logarithm of the probability, lowered far below all rewards.
 
-If the best action of a state without constraints is confidently feasible, it is the answer.  In all other states, a
-pool of actions is scored.  Local searches start from the actions with the highest scores that are far enough apart, and
-maximize the expected reward minus a penalty for missing confidence, which is larger in a second round.  If none of them
-ends at a confidently feasible action, further searches maximize the probability itself.  The start or end with the
-highest score is the answer.  Only the starts are chosen by models of the constraints that are not averaged over their
-hyperparameters, because that is faster.
+First, a search in each state ignores the constraints.  If the action that it finds is confidently feasible, it is the
+answer.  In all other states, a pool of actions is scored.  Local searches start from the actions with the highest
+scores that are far enough apart, and maximize the expected reward minus a penalty for missing confidence, which is
+larger in a second round.  If no start and no end of these searches is confidently feasible, further searches maximize
+the probability itself.  The start or end with the highest score is the answer.  The models of the constraints are
+averaged over their hyperparameters; only the pool is scored without this averaging, to save time.
 """
 
 from collections.abc import Callable, Sequence
@@ -41,7 +41,7 @@ TOLERANCE = 1e-7  # expected gain of a step (standardized reward) below which a 
 
 @dataclass(frozen=True)
 class ConstrainedSearch:
-    """Finds the best actions of states that satisfy the learned constraints with the required confidence."""
+    """Finds, for each state, the best action that satisfies the learned constraints with the required confidence."""
 
     posterior: Posterior  # model of the reward
     space: Space
@@ -56,8 +56,9 @@ class ConstrainedSearch:
     def best(self, states: Tensor, starts: int = 4, steps: int = 10) -> BestActions:
         """Find, for each state (m, d_s), the best action that satisfies the constraints with the required confidence.
 
-        If a state has no such action, the result is the action that most probably satisfies them.  In each state, local
-        searches start from `starts` actions of the pool; `steps` limits the search without constraints.
+        If a state has no such action, the result is the action that most probably satisfies them.  A first search of at
+        most `steps` steps ignores the constraints.  Where its result does not satisfy them, local searches start from
+        `starts` actions of the pool.
         """
         chunk = max(1, MOST_POINTS // len(self.actions))
         return BestActions.joined([self._best(some, starts, steps) for some in states.split(chunk)])
@@ -81,7 +82,7 @@ class ConstrainedSearch:
 
         In each state, k local searches start from up to `starts` actions of the pool, and from the best action without
         constraints, `free` (m, d_x).  Return their k starting points followed by their k results (m, 2 k, d_x), and the
-        scores (m, 2 k) of all these actions, by `_scores`.
+        scores (m, 2 k) of all these actions, which `_scores` computes.
         """
         pooled = self._scores(states, self.actions.expand(len(states), -1, -1), self.constraints.of_most_probable())
         pooled = masked(self.space, states, self.actions, pooled)
@@ -148,10 +149,11 @@ class ConstrainedSearch:
         return snap_actions(self.space, ends, states[:, None])
 
     def _penalized(self, points: Tensor, penalty: float) -> tuple[Tensor, Tensor]:
-        """Return expected rewards (n,) at points (n, d), minus a penalty for low confidence, and gradients (n, d).
+        """Return penalized expected rewards (n,) at points (n, d), and their gradients (n, d).
 
-        The penalty is `penalty` times the squared shortfall of Φ⁻¹(P), where P is the probability of feasibility, and
-        Φ⁻¹ the standard normal quantile function.
+        The expected reward is reduced by `penalty` times the square of the amount by which Φ⁻¹(P) falls short of its
+        value at the required confidence, plus a small margin.  P is the probability of feasibility, and Φ⁻¹ the
+        standard normal quantile function.
         """
         mean, slope = self.posterior.mean_and_gradient(points)
         level, rise = self.constraints.levels(points)
@@ -159,8 +161,9 @@ class ConstrainedSearch:
         return mean - penalty * lack.square(), slope + (2 * penalty * lack)[:, None] * rise
 
     def _level(self, points: Tensor, penalty: float) -> tuple[Tensor, Tensor]:
-        """Return the quantiles Φ⁻¹(P) at points (n, d), where P is the probability of feasibility, and their gradients.
+        """Return Φ⁻¹(P) (n,) at points (n, d), and its gradients (n, d), for searches that maximize P.
 
-        Values are (n,), and gradients (n, d). Φ⁻¹ is the standard normal quantile function. `penalty` is not used.
+        P is the probability of feasibility, and Φ⁻¹ the standard normal quantile function.  `penalty` has no effect; it
+        is a parameter because `_climbed` passes a penalty to every objective.
         """
         return self.constraints.levels(points)

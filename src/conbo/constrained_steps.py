@@ -2,10 +2,11 @@
 
     maximize  gᵀ t - ½ tᵀ B t   subject to   N t <= gaps,   lower <= t <= upper
 
-Each limit is replaced by a steep quadratic penalty on its violation, and the penalized problem is solved by a
-semismooth Newton method: solve with the penalties of the limits that are violated now, update this set of limits, and
-repeat until the set no longer changes.  The result violates limits at most slightly.  Callers may shorten it: if the
-zero step is feasible, a shorter step violates no limit by more.
+The step is t.  The quadratic model has the gradient g and the negated Hessian B, and each limit is a row of N and an
+entry of `gaps`.  Each limit or bound is replaced by a steep quadratic penalty on its violation, and the penalized
+problem is solved by a semismooth Newton method: solve with the penalties of the limits that are violated now, update
+this set of limits, and repeat until the set no longer changes.  The result violates limits at most slightly.  Callers
+may shorten the step: if the zero step is feasible, a shorter step violates no limit by more than the full step does.
 """
 
 import numpy as np

@@ -25,8 +25,8 @@ class OutcomeProcess(GaussianProcess):
     """A Gaussian process for a constrained outcome, with a wider prior of the kernel's variances than for rewards.
 
     Many outcomes are nearly polynomial in the action. Long lengthscales with large variances predict such functions
-    well, but the usual prior rules them out. Accuracy matters more than for rewards, because the policy keeps a
-    distance from the boundary of a constraint that is proportional to the standard deviation there.
+    well, but the usual prior rules them out. Accuracy matters more than for rewards, because the policy's
+    distance from the boundary of a constraint is proportional to the model's standard deviation there.
     """
 
     wide_variances: ClassVar[bool] = True
@@ -58,7 +58,7 @@ class ConstraintLearner:
         failed: Tensor,
         earlier: Observations | None = None,
     ) -> LearnedConstraints | None:
-        """Fit the models of all constraints to the completed trials (`told`) and to f points (f, d) that failed.
+        """Fit the models of all constraints to completed trials (`told`) and to points (f, d) of trials that `failed`.
 
         The outcomes of an `earlier` study are used as well.  The result is None if there are no constraints on outcomes
         and too few failures to learn from.
@@ -117,8 +117,8 @@ def _slacks(told: Observations, name: str, constraint: OutcomeConstraint) -> Obs
 def _labels(told: Observations, failed: Tensor) -> Observations:
     """Return all evaluated points with labels in place of rewards: 1/2 for a success, -1/2 for a failure.
 
-    A regression on these labels is positive where evaluations succeed more often than not.  The learned constraint is
-    that it is positive.
+    A regression on these labels is positive where evaluations succeed more often than not.  The learned constraint
+    requires that the regression is positive.
     """
     points = torch.cat([told.points, failed])
     labels = torch.cat([told.points.new_full((len(told),), 0.5), told.points.new_full((len(failed),), -0.5)])

@@ -7,7 +7,7 @@ The text follows a small grammar and is never evaluated as Python code:
     product     =  factor {"*" factor}           with at most one name among the factors
     factor      =  number | name                 a name that is not an identifier is in quotes
 
-Values are in the user's units, also for parameters on a log scale.
+Values are in the user's units, even for parameters on a log scale.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def _tokens(text: str) -> list[tuple[str, str]]:
 
 
 def _sum(text: str, tokens: list[tuple[str, str]]) -> dict[str, float]:
-    """Parse one side of a constraint: return the coefficients by parameter name; the constant has the empty name."""
+    """Parse one side of a constraint; return the coefficients by parameter name, and the constant under ''."""
     total: dict[str, float] = {}
     place = 0
     while True:

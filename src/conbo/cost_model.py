@@ -1,8 +1,8 @@
 """The expected cost of an evaluation, as a smooth function of the point.
 
-Costs are positive and often differ by factors, so their logarithm is modeled: a Gaussian process on log cost makes the
-cost log-normal, with mean exp(μ + σ²/2).  If the cost is a known function, the process follows it closely and is used
-only for its gradient, in local search.
+Costs are positive and often differ by large factors, so their logarithm is modeled by a Gaussian process.  If the log
+cost has mean μ and variance σ², the cost is log-normal with mean exp(μ + σ²/2).  If the cost is a known function, the
+process follows it closely and is used only for its gradient, in local search.
 """
 
 from collections.abc import Callable
@@ -40,13 +40,14 @@ class CostModel:
             return (self.shift + self.scale * self.posterior.mean(at) + self.scale**2 * spread / 2).exp().to(points)
 
     def relative(self, points: Tensor) -> Tensor:
-        """Return the expected costs (n,) of points (n, d), divided by the geometric mean of the known costs."""
+        """Return the expected costs (n,) of points (n, d), divided by the geometric mean of the training costs."""
         return self.expected(points) / exp(self.shift)
 
     def log_relative(self, points: Tensor) -> tuple[Tensor, Tensor]:
-        """Return log expected costs (n,) of points (n, d), in units of a typical cost, and their gradients (n, d).
+        """Return the log relative costs (n,) of points (n, d), and their gradients (n, d).
 
-        They are those of the model even if costs are a known function, because that function has no gradients.
+        The relative cost is the expected cost divided by the geometric mean of the training costs.  Both results come
+        from the model even if the user gave a cost function, because that function has no gradients.
         """
         at = points.cpu()
         moments = self.posterior.moments(at)

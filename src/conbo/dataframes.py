@@ -68,7 +68,7 @@ def _plain(series: Any) -> list[Any]:
 
 
 def _of_one_type(values: Sequence[Any]) -> Sequence[Any]:
-    """Convert the values of a column to texts if they are of several types; integers and floats count as one type."""
+    """Convert the values of a column to strings if they are of several types; integers and floats count as one type."""
     kinds = {type(value) for value in values if value is not None}
     if len(kinds) < 2 or kinds == {int, float}:
         return values

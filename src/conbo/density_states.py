@@ -1,4 +1,4 @@
-"""The distribution P[s] by a density function of the user, represented by a weighted pool of states."""
+"""The distribution P[s] given by the user's density function, and represented by a weighted pool of states."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ LEAST_ACCEPTANCE = 1e-3  # least acceptance rate of rejection sampling
 
 @dataclass(frozen=True, eq=False)
 class WeightedStates:
-    """The distribution P[s] with any density, represented by weighted states: all, or many quasi-random ones."""
+    """The distribution P[s] given by the user's density function, and represented by a pool of weighted states.
+
+    The pool holds all states with a positive density, or many quasi-random ones if there are too many states.
+    """
 
     recipe: Density  # the user's density
     space: Space
@@ -47,11 +50,14 @@ class WeightedStates:
         return self.from_uniform(uniform(n, self.space.n_state_dims, generator))
 
     def transform(self, u: Array) -> Array:
-        """Map uniform points u (n, d) to states (n, d) of the pool, such that each state has its probability."""
+        """Map uniform points u (n, d) to states (n, d) of the pool, in proportion to the states' probabilities."""
         return self.pool[transport(u, self.pool, self.probabilities)]
 
     def from_uniform(self, u: Tensor) -> Tensor:
-        """Map uniform points u (n, d) of the unit cube to states (n, d) of the pool, as tensors."""
+        """Map a tensor of uniform points u (n, d) of the unit cube to a tensor of states (n, d) of the pool.
+
+        States are chosen in proportion to their probabilities.
+        """
         return tensor(self.transform(array(u)))
 
     def density(self, states: Tensor) -> Tensor:
@@ -64,7 +70,7 @@ class WeightedStates:
     def listed(self, max_states: int = MAX_STATES) -> tuple[Array, Array] | None:
         """Return all states (m, d) of positive probability with their probabilities (m,).
 
-        None if there are more than `max_states`.
+        The result is None if there are more than `max_states` states.
         """
         if not self.complete or len(self.pool) > max_states:
             return None
@@ -104,7 +110,8 @@ class WeightedStates:
 def bind_density(recipe: Density, space: Space, listed: tuple[Array, Array] | None) -> WeightedStates:
     """Build the distribution P[s] with the user's density.
 
-    If there are few states, `listed` holds all of them, with their probabilities under a uniform distribution.
+    `listed` holds all states, with their probabilities under a uniform distribution; it is None if there are too many
+    states to list.
     """
     if listed is not None:
         # the probability of a state is the function's value: the volume of its interval and the volume ratio cancel
@@ -142,7 +149,10 @@ def _check_pool(recipe: Density, space: Space, probabilities: Array, normalizer:
 
 
 def _values(recipe: Density, space: Space, rows: Array) -> Array:
-    """Return the values (n,) of the user's density function at states (n, d); raise SpaceError if one is invalid."""
+    """Return the values (n,) of the user's density function at states (n, d).
+
+    Raises SpaceError if the function fails, or if a value is negative, not finite, or above the user's bound.
+    """
     values = np.empty(len(rows))
     for i, state in enumerate(space.decode_states(rows)):
         value = _density_value(_called(recipe, state), state)
@@ -179,8 +189,8 @@ def _unit_density(recipe: Density, space: Space, rows: Array) -> Array:
 def _volume_ratio(space: Space, rows: Array) -> Array:
     """Return the volume (n,) in the user's units per volume of the unit cube, at states (n, d).
 
-    It is a product over parameters.  The factor of a real parameter is the derivative of its scale; that of an integer
-    or a category is one over the width of its interval in the unit cube.
+    It is a product over parameters.  The factor of a real parameter is the derivative of its value with respect to its
+    column of the unit cube.  The factor of an integer or a category is one over the width of its interval there.
     """
     ratio = np.ones(len(rows))
     for column, parameter in enumerate(space.states.values()):

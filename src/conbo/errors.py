@@ -6,7 +6,7 @@ MAX_SHOWN = 200  # largest number of characters of a value in a message
 
 
 def shortened(text: str, most: int = MAX_SHOWN) -> str:
-    """Shorten a text of more than `most` characters: a note replaces its middle, and says how much is missing."""
+    """Shorten a text of more than `most` characters: replace its middle by a note of how many characters were cut."""
     if len(text) <= most:
         return text
     head, tail = most - most // 3, most // 3
@@ -14,7 +14,7 @@ def shortened(text: str, most: int = MAX_SHOWN) -> str:
 
 
 def closest(name: str, known: Iterable[str]) -> str:
-    """Return the end of an error message: it suggests the known name closest to `name`, or lists all known names."""
+    """Return the end of an error message: it suggests a known name similar to `name`, or else lists all known names."""
     import difflib  # only errors need it
 
     names = list(known)

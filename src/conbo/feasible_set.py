@@ -51,7 +51,7 @@ class FeasibleSet:
 
     @cached_property
     def actions(self) -> Flags:
-        """For each column (d,) of a point, whether it belongs to the action."""
+        """Flags (d,) that say which columns of a point belong to the action."""
         return np.arange(len(self.parameters)) >= self.n_state_dims
 
     @cached_property
@@ -98,8 +98,8 @@ class FeasibleSet:
         """Replace infeasible actions of points (n, d) by feasible ones; also return whether this succeeded (n,).
 
         Actions that are uniform on the unit cube become roughly uniform on each state's feasible set.  An infeasible
-        action is replaced by pseudo-random ones until one is feasible.  If none is and there are linear limits, it is
-        projected into the limits and moved to a pseudo-random place there.
+        action is replaced by pseudo-random ones until one is feasible.  If all attempts fail and there are linear
+        limits, the action is projected into the limits and then moved to a pseudo-random place within them.
         """
         spread, feasible = self._feasible_scramble(points)
         rows = np.flatnonzero(~feasible)
@@ -212,7 +212,7 @@ class FeasibleSet:
     def _strictly(self, points: Array) -> Flags:
         """Return whether each point (..., d) is feasible, without a tolerance for rounding errors.
 
-        Only equalities, and limits on integers alone, keep their tolerance.
+        Only equalities, and limits that involve nothing but integers, keep their tolerance.
         """
         inside = self.contains(points)
         return inside if self.limits is None else inside & self.limits.contains_strictly(points)
@@ -220,7 +220,7 @@ class FeasibleSet:
     def _feasible_scramble(self, points: Array) -> tuple[Array, Flags]:
         """Replace infeasible actions of points (n, d) by pseudo-random ones until they are feasible.
 
-        Also return whether this succeeded (n,): after many attempts, the point stays infeasible.
+        The number of attempts is limited, so also return whether each point is feasible now (n,).
         """
         result = self.snap(points)
         feasible = self._strictly(result)
@@ -243,7 +243,7 @@ class FeasibleSet:
         """Project points (n, d) into the limits, and then move them to pseudo-random places within the limits.
 
         Every action column is moved several times to a pseudo-random position on its chord: the interval that the
-        limits allow it while all other columns stay. Points that cannot be projected stay where the attempt ended.
+        limits allow it while all other columns stay. Points that cannot be projected stay where the projection ended.
         """
         assert self.limits is not None
         inside, feasible = self.limits.project(self.snap(points), self.actions)

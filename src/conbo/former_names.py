@@ -10,7 +10,7 @@ Kernel = TypeVar("Kernel")
 
 
 def input_warping_of(actions: str) -> str:
-    """Convert a value of `actions` to one of `input_warping`, its present name, and warn about the former name."""
+    """Convert a value of the former setting `actions` to a value of `input_warping`, its current name, and warn."""
     if actions not in ("auto", "straight"):
         raise SettingError(f"`actions` must be auto or straight, but got {actions!r}.")
     new = _warped(actions)
@@ -25,7 +25,10 @@ def state_kernel_of(states: Kernel) -> Kernel:
 
 
 def with_present_names(model: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert stored settings of a `GaussianProcess` to their present names; new settings get their `defaults`."""
+    """Convert the stored settings of a `GaussianProcess` to their current names.
+
+    Newer settings, which conbo 0.1 did not store, get their `defaults`.
+    """
     renamed = "states" in model and "state_kernel" not in model
     settings = {"state_kernel" if renamed and name == "states" else name: value for name, value in model.items()}
     return _from_0_1(settings, defaults) if "actions" in settings else settings

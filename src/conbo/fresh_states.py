@@ -31,8 +31,8 @@ def plan_validation(
 ) -> Validation:
     """Plan the evaluations by which a policy, and a decision rule if there is one, are validated.
 
-    Their states are drawn from P[s], or are the given `states`.  Half of the `evaluations` are for the policy and half
-    for the rule, in the same states.  In the result, nothing is measured yet.
+    The evaluations are in states that are drawn from P[s], or in the given `states`.  With a rule, half of the
+    `evaluations` are for the policy and half for the rule, in the same states.  The result has no rewards yet.
     """
     space, rules = policy.belief.space, [policy] if rule is None else [policy, rule]
     n, generator = evaluations // len(rules), np.random.default_rng(list(seed))
@@ -92,7 +92,10 @@ class _Pool:
     sampled: int | None  # number of sampled states; None if all states are in the pool
 
     def variance(self, values: Array) -> float:
-        """Return the variance of the mean of values (N,), one for each of N states, due to the sampling of states."""
+        """Return the variance of the mean of values (N,), one per state, that is due to the sampling of the states.
+
+        It is zero if the pool holds all states.
+        """
         if self.sampled is None:
             return 0.0
         return float(values.reshape(REPLICATES, -1).mean(axis=1).var(ddof=1)) / REPLICATES

@@ -36,7 +36,7 @@ class GaussianProcess:
     ==============  =============================================================================================
     `state_kernel`  how two states are compared
     ==============  =============================================================================================
-    "product"       by their distance: σ² k_S k_X, for any states
+    "product"       by distance, for any states: σ² k_S k_X, with correlations k_S of states and k_X of actions
     "trend"         all categories share a trend, from which each deviates, with the same variance for all
     "multi-task"    by a learned covariance of the categories: W Wᵀ + diag(v), where W has `rank` columns
     "auto"          "trend" if some state parameter is categorical, otherwise "product"
@@ -66,7 +66,7 @@ class GaussianProcess:
         state that is the same for all actions; "none" does not.
     output_warping
         "auto" compresses a long tail of bad rewards by a learned power or logarithm if that is clearly more probable,
-        and takes equal lowest rewards of nearly exact evaluations as clipped at a floor; "none" does not.
+        and treats equal lowest rewards of nearly exact evaluations as clipped at a floor; "none" does not.
     members
         Largest number of models that are averaged; 1 keeps the most probable one.
     actions
@@ -164,13 +164,16 @@ class GaussianProcess:
         return MultiTaskFamily(coded, actions, profile, self.rank, self.wide_variances)
 
     def fitted_rewards(self, n: int) -> int:
-        """Return m: of n rewards, hyperparameters are fitted only to the first m; m grows with n in steps."""
+        """Return m, where only the first m of n rewards are used to fit hyperparameters; m grows with n in steps."""
         from conbo.models.schedule import fitted_rewards
 
         return fitted_rewards(n)
 
     def begins_with(self, n: int) -> int:
-        """Return m: a fit to n rewards tries only models of the fit to the first m, or all models if m = n."""
+        """Return m, where a fit to n rewards tries only the models that are probable for the first m of them.
+
+        If m equals n, the fit tries all models.
+        """
         from conbo.models.schedule import begins_with
 
         return n if self.members == 1 else begins_with(n)
@@ -185,8 +188,8 @@ class GaussianProcess:
         """Fit the model to standardized rewards, and return the average of the most probable posteriors.
 
         Posteriors are weighted by their evidence. A `memory` of earlier fits saves time and does not change the result.
-        `before` holds the first of the observations, with rewards standardized among themselves. If it is given, only
-        models that are probable for these observations are tried.
+        `before` holds the earliest observations, with rewards that are standardized by their own mean and variance. If
+        it is given, only models that are probable for these observations are tried.
         """
         return self.fit_and_average(space, observations, memory, before)[0]
 

@@ -15,9 +15,10 @@ P       ``probability``     Π Φ(h), the probability that the expected outcomes
 
 Points are in the unit cube, states first.
 
-A policy takes the best action that just seems feasible, so it profits from every error of the models.  The probability
-that decides is therefore computed from models that are averaged over their hyperparameters: m and v are the mean and
-the variance of the average.  Suggestions, which need many more probabilities, use the most probable hyperparameters.
+A policy takes the best action that just seems feasible, so it favors actions whose feasibility is overestimated.  The
+probabilities on which a policy decides are therefore computed from models that are averaged over their hyperparameters:
+m and v are the mean and the variance of the averaged model.  Suggestions, which need many more probabilities, use the
+most probable hyperparameters.
 """
 
 from collections.abc import Callable
@@ -59,14 +60,17 @@ class LearnedConstraint:
         return replace(self, posterior=moved(self.average(), self.observations.points.device), average=None)
 
     def margins(self, points: Tensor) -> Tensor:
-        """Return by how many standard deviations (n,) points (n, d) are expected to satisfy the constraint."""
+        """Return the margins (n,) of points (n, d): expected slack minus threshold, in standard deviations.
+
+        A slack is the amount by which an outcome satisfies the constraint.
+        """
         variance = self.posterior.variance(points).clamp_min(LEAST_VARIANCE)
         return (self.posterior.mean(points) - self.threshold) / variance.sqrt()
 
     def margins_and_gradients(self, points: Tensor) -> tuple[Tensor, Tensor]:
-        """Return by how many standard deviations (n,) points (n, d) are expected to satisfy the constraint.
+        """Return the margins (n,) of points (n, d), and their gradients (n, d) with respect to the points.
 
-        Also return the gradients (n, d) of these numbers with respect to the points.
+        A margin is the expected slack minus the threshold, divided by the standard deviation of the expected slack.
         """
         moments = self.posterior.moments(points)
         variance = moments.variance.clamp_min(LEAST_VARIANCE)
@@ -108,10 +112,10 @@ class LearnedConstraints:
         return log_probability >= log(self.confidence) - ROUNDING
 
     def levels(self, points: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the quantiles Φ⁻¹(P) at points (n, d), where P is the probability of feasibility, and their gradients.
+        """Return Φ⁻¹(P) (n,) at points (n, d), and its gradients (n, d).
 
-        Values are (n,), and gradients (n, d). Φ⁻¹ is the standard normal quantile function. P reaches the required
-        confidence where Φ⁻¹(P) equals `wanted`.
+        P is the probability that a point satisfies all constraints, and Φ⁻¹ the standard normal quantile function.
+        P reaches the required confidence where Φ⁻¹(P) equals `wanted`.
         """
         value, slope = log_probability_and_gradient(tuple(one.averaged for one in self.all), points)
         probability = value.exp().clamp(LOWEST, HIGHEST)
@@ -121,13 +125,13 @@ class LearnedConstraints:
 
     @property
     def wanted(self) -> float:
-        """The standard normal quantile Φ⁻¹(P) at which the probability of feasibility P is the required confidence."""
+        """The value of `levels` at which the probability of feasibility equals the required confidence."""
         return float(torch.special.ndtri(torch.tensor(self.confidence, dtype=torch.float64)))
 
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
-        """Return which of m states (m, d_s) are correlated with one of k known states (k, d_s) by at least `least`.
+        """Return which states (m, d_s) have a correlation of at least `least` with some known state (k, d_s).
 
-        This must hold for the prior correlation of every constraint's slack.
+        The correlation is that of slacks under the prior, and must be high enough for every constraint.
         """
         return torch.stack([one.posterior.resemble(states, known, least) for one in self.all]).all(0)
 
@@ -144,5 +148,8 @@ def log_probability_and_gradient(constraints: tuple[LearnedConstraint, ...], poi
 
 
 def inverse_mills(margin: Tensor, log_cdf: Tensor) -> Tensor:
-    """Return the inverse Mills ratio φ(h) / Φ(h), which is the derivative of log Φ(h), given h and log Φ(h)."""
+    """Return the inverse Mills ratio φ(h) / Φ(h), which is the derivative of log Φ(h).
+
+    The arguments are h (`margin`) and log Φ(h) (`log_cdf`), for the standard normal density φ and distribution Φ.
+    """
     return (-margin.square() / 2 - log_cdf - log(2 * pi) / 2).exp()

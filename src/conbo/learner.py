@@ -169,7 +169,7 @@ class Learner:
     def _fitted(self, trials: Sequence[Trial], states_as_actions: bool) -> Belief:
         """Return the belief that is fitted to completed trials and, if failures are learned, to failed ones.
 
-        It is cached until such a trial is added.
+        It is cached until such a trial is added.  With `states_as_actions`, state parameters are modeled as actions.
         """
         failed = [trial for trial in trials if self._learns_failures and trial.teaches_failure]
         ended = [*_completed(trials), *failed]

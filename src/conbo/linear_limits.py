@@ -46,7 +46,7 @@ class LinearLimits:
 
     @cached_property
     def scales(self) -> tuple[Array, Array, Array]:
-        """The lower end, the width, and log(upper end / lower end) of every parameter's range, each (d,).
+        """Three arrays (d,): the lower end, the width, and log(upper end / lower end) of each parameter's range.
 
         The logarithm is zero on a linear scale, and all three are zero for categories.
         """
@@ -96,7 +96,7 @@ class LinearLimits:
     def contains_strictly(self, points: Array) -> Flags:
         """Return whether each point (..., d) satisfies all limits, without a tolerance for rounding errors.
 
-        Only equalities, and limits on integers alone, keep their tolerance.
+        Only equalities, and limits that involve nothing but integers, keep their tolerance.
         """
         return np.asarray((self.slack(points) >= np.where(self.margins > 0, 0.0, -self.rounding)).all(-1))
 
@@ -127,8 +127,8 @@ class LinearLimits:
     def _alternate(self, points: Array, movable: Flags, margins: Array) -> Array:
         """Move points (n, d) into the limits by alternating projections, within the unit cube.
 
-        Each projection is a Newton step into one violated limit, after which its slack is about the limit's margin.
-        The `margins` (J,) are those of all J limits.
+        Each projection is a Newton step into one violated limit, which raises the point's slack to about the margin of
+        this limit.  `margins` (J,) are the margins of the J limits.
         """
         open_rows = np.arange(len(points))
         for _ in range(SWEEPS):
@@ -157,7 +157,7 @@ class LinearLimits:
         return np.where(movable, (points - normal * (missing / length)[:, None]).clip(0.0, 1.0), points)
 
     def interval(self, points: Array, column: int) -> tuple[Array, Array]:
-        """Return the ends, each (n,), of the interval in which one column of points (n, d) satisfies the limits.
+        """Return the lower ends (n,) and upper ends (n,) that the limits allow for one column of points (n, d).
 
         All other columns stay as they are.
         """
@@ -175,9 +175,9 @@ class LinearLimits:
         return low, scale.to_unit(np.minimum(value + up, scale.high))
 
     def reachable(self, points: Array, movable: Flags) -> Flags:
-        """Return whether each point (n, d) could satisfy each limit, taken alone, by moving its `movable` columns (d,).
+        """Return flags (n,): whether points (n, d) could satisfy every single limit by moving `movable` columns (d,).
 
-        This is necessary, but not sufficient, for satisfying all limits together.
+        Each limit is considered alone, so this is necessary, but not sufficient, for satisfying all limits together.
         """
         low, high = self._ends()
         fixed = self.values(np.where(movable, 0.0, points)) * ~movable
@@ -264,8 +264,8 @@ class RowLimits:
     def tangents(self, x: Array, rows: NDArray[np.int64]) -> tuple[Array, Array]:
         """Linearize the J limits at n points x (n, columns): return normals N (n, J, columns) and gaps (n, J).
 
-        A step t from x satisfies the linearized limits if N t <= gaps.  `rows` (n,) are the indices of the local
-        searches to which x belongs; they determine the states if x are actions.
+        A step t from x satisfies the linearized limits if N t <= gaps.  `rows` (n,) are the indices of the
+        points' local searches, which determine their states if x holds only actions.
         """
         points = self._points(x, rows)
         first = points.shape[1] - x.shape[1]
@@ -275,8 +275,7 @@ class RowLimits:
     def project(self, x: Array, rows: NDArray[np.int64]) -> tuple[Array, Flags]:
         """Move x (n, columns) to nearby points that satisfy the limits; also return whether this succeeded (n,).
 
-        `rows` (n,) are the indices of the local searches to which x belongs; they determine the states if x are
-        actions.
+        `rows` (n,) are the indices of the points' local searches, which determine their states if x holds only actions.
         """
         points = self._points(x, rows)
         first = points.shape[1] - x.shape[1]
@@ -318,7 +317,8 @@ def linear_limits(
 def _size(parameter: Parameter) -> float:
     """Return the width of a parameter's range, but at least a small fraction of its largest absolute value.
 
-    Rounding errors grow with that value, so a smaller divisor would make slacks unreliable.
+    Limits are divided by weighted sums of these widths.  Rounding errors grow with the absolute value, so a smaller
+    divisor would make slacks unreliable.
     """
     assert not isinstance(parameter, Categorical), "a category has no value"
     return max(parameter.high - parameter.low, LARGE * max(abs(parameter.low), abs(parameter.high)))

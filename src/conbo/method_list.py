@@ -1,7 +1,7 @@
-"""The class `Method`, and the list of the built-in methods by name, which does not import torch.
+"""The class `Method`, and a list of the built-in methods that can be read without importing torch.
 
-Their recipes are in `method_table.py`, whose import takes seconds. (This module is not called `methods`, because
-importing it would then replace the function `conbo.methods`.)
+The recipes of the methods are in `method_table.py`, whose import takes seconds. (This module is not called `methods`,
+because a submodule of that name would replace the function `conbo.methods` when it is imported.)
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Method:
 
 @dataclass(frozen=True)
 class Listed:
-    """What is known of a built-in method without importing torch."""
+    """The description of a built-in method, which is available without importing torch."""
 
     summary: str  # one line on what the method does
     reference: str  # where the method was published
@@ -195,7 +195,7 @@ LISTED: dict[str, Listed] = {
 
 
 class Summaries(dict[str, str]):
-    """A dict from the names of methods to one line on each method; printed, it is a table."""
+    """A dict from the name of each method to one line on what the method does; it prints as a table."""
 
     def __repr__(self) -> str:
         width = max(map(len, self))
@@ -219,7 +219,7 @@ def methods() -> Summaries:
 
 
 def listed(name: str) -> Listed:
-    """Return what is known of a built-in method, by its name; raise SettingError if the name is unknown."""
+    """Return the description of the built-in method `name`; raise SettingError if the name is unknown."""
     if not isinstance(name, str) or name not in LISTED:
         from conbo.spaces import closest
 

@@ -40,7 +40,7 @@ def _method(
     values_are_gains: bool = True,
     policy: PolicyRecipe | None = None,
 ) -> Method:
-    """Create the built-in method of a name that `method_list.py` lists, from its proposal and settings."""
+    """Create the built-in method `name`; its summary, reference and default model come from `method_list.py`."""
     one = listed(name)
     return Method(
         name,
@@ -57,7 +57,10 @@ def _method(
 
 
 def _entropy_search(value: StateValueRecipe) -> Maximizer:
-    """Return the proposal that maximizes an entropy search; it has few starts, because estimates are expensive."""
+    """Return the proposal that maximizes the entropy-search acquisition function of the recipe `value`.
+
+    The search has few starts, because each estimate of the entropy is expensive.
+    """
     halving = SuccessiveHalving(iterations=3, survivors=2)
     return Maximizer(ConBO(value), screened=256, starts=4, iterations=12, finalists=2, halving=halving)
 
@@ -103,6 +106,6 @@ METHODS: dict[str, Method] = {
 
 
 def method(name: str) -> Method:
-    """Return the built-in method of a name; raise SettingError if the name is unknown."""
+    """Return the built-in method `name`; raise SettingError if the name is unknown."""
     listed(name)  # raises if the name is unknown
     return METHODS[name]

@@ -29,9 +29,9 @@ class _Lines(logging.Handler):
 
 @contextmanager
 def listening(say: Callable[[str], None]) -> Iterator[None]:
-    """Pass conbo's log messages to the function `say`, while the context is active.
+    """Pass conbo's log messages to the function `say` within the `with` block.
 
-    If contexts are nested, only the inner one gets the messages.
+    If such blocks are nested, only the innermost one gets the messages.
     """
     handlers, level = LOG.handlers[:], LOG.level
     listener = _Lines(say)

@@ -16,9 +16,10 @@ class Seeds:
 
     @property
     def between(self) -> float:
-        """The correlation between the effects that two seeds have on rewards.
+        """The correlation between the effects of two different seeds on rewards.
 
-        If the study lists its seeds, it is negative, because the effects of all listed seeds add up to zero.
+        It is zero, unless the study lists its seeds. Then it is -1 / (number of listed seeds - 1), because the effects
+        of all listed seeds add up to zero.
         """
         return 0.0 if self.total is None else -1 / (self.total - 1)
 
@@ -32,7 +33,8 @@ class Seeds:
 class Observations:
     """The data for a model: n points with their rewards, and p pending points, whose rewards are not known yet.
 
-    Built-in models of the reward do not use the outcomes in `measured`; your own model may.
+    The field `measured` has other outcomes of the n evaluations, by name. Built-in models of the reward do not use
+    these; your own model may.
     """
 
     points: Tensor  # (n, d), in the unit cube, states first

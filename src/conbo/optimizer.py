@@ -214,7 +214,10 @@ class Optimizer:
         return trials
 
     def suggest(self, n: int = 1, state: Point | None = None) -> SuggestedTrials:
-        """Suggest n trials with their expected gain and cost, as `ask` does, without recording them as pending."""
+        """Suggest n trials as `ask` does, but without recording them as pending.
+
+        The result also has the expected gain and the expected cost of these trials.
+        """
         at_least(1, "n", n)
         given = None if state is None else self._valid_state(state)
         known = self.trials  # a copy, because another thread may record rewards meanwhile
@@ -257,14 +260,16 @@ class Optimizer:
         reward, noise
             The reward, as the objective returns it, and its noise variance, which is given for all trials or for none.
         outcomes, cost
-            Further results by name, such as ``{"wait": 4.2}``, and what the evaluation cost, with ``cost="learned"``.
+            Further results by name, such as ``{"wait": 4.2}``, and what the evaluation cost. The cost is required if
+            the optimizer was created with ``cost="learned"``.
 
         Raises
         ------
         TrialError
             If the trial is unknown, has failed, or already has a result that differs from this one.
         RewardError
-            If a value is not one finite number, or noise or cost is missing or unexpected.
+            If a value is not one finite number, a constrained outcome or a required cost is missing, the cost is not
+            positive, or noise is given although earlier trials have none (or the reverse).
         """
         result = Outcomes(reward, noise, with_cost(outcomes, cost))
         check_told(self.cost, result.measured)
@@ -307,7 +312,10 @@ class Optimizer:
         raise TrialError(f"unknown trial {number!r}: {known}.")
 
     def ask_improving(self, state: Point) -> Trial:
-        """Suggest a trial in a state, with the highest expected improvement over the best observed reward there."""
+        """Suggest a trial in the given state, with the action that has the highest expected improvement.
+
+        The improvement is measured from the best reward that was observed in this state.
+        """
         trial = self.suggest_improving(state)
         self.adopt([trial])
         return trial
@@ -325,15 +333,19 @@ class Optimizer:
         return Trial(number, valid, action, seed=seed)
 
     def best_observed(self) -> list[dict[str, Any]]:
-        """List every state with the action, the reward and the number of its best trial that satisfies the constraints.
+        """List all states, each with the action, reward and number of the best trial that satisfies the constraints.
 
-        They are None for a state without such a trial. Raises SettingError if there are infinitely many states.
+        Action, reward and number are None for a state without such a trial. Raises SettingError if there are infinitely
+        many states.
         """
         kept = [trial for trial in self._with_status("completed") if self.learned.satisfied_by(trial.measured)]
         return best_observed(self.space, self.states, kept, self.maximize)
 
     def add_choices(self, name: str, choices: Iterable[Value], state_distribution: RecipeLike = None) -> None:
-        """Add choices to a categorical parameter; a new P[s] is required if its choices have weights in P[s]."""
+        """Add choices to the categorical parameter `name`.
+
+        If the current P[s] has weights for the choices of this parameter, a new `state_distribution` is required.
+        """
         space = self.space.with_choices(name, choices)
         state_distribution = with_new_choices(state_distribution, self.state_distribution, space, name)
         self.states = bind(state_distribution, space)
@@ -341,7 +353,10 @@ class Optimizer:
         self._made_learner = None
 
     def total_cost(self) -> tuple[float, float]:
-        """Return the total costs of the ended and of the running trials; unknown costs count with their expectation."""
+        """Return the total cost of the trials that have ended, and the total cost of the running trials.
+
+        A cost that is not known yet is replaced by its expected value.
+        """
         return (0.0, 0.0) if self.cost is None else self.learner.total_cost(self.trials)
 
     def policy(self) -> Policy:

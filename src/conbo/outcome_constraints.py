@@ -102,24 +102,24 @@ class LearnedSettings:
 
     @classmethod
     def checked(cls, constraints: object, confidence: object, failures: object) -> LearnedSettings:
-        """Check the values of the settings, and return them as a record; raise SettingError if one is not valid."""
+        """Create the settings from values that the user gave; raise SettingError if a value is not valid."""
         if failures not in get_args(Failures):
             raise SettingError(f"`failures` must be 'learn' or 'ignore', but got {shortened(repr(failures))}.")
         learns: Failures = "learn" if failures == "learn" else "ignore"
         return cls(checked_constraints(constraints), checked_confidence(confidence), learns)
 
     def check_method(self, name: str, keeps_constraints: bool) -> None:
-        """Raise SettingError if outcomes are constrained, but the policy of the method `name` would ignore that."""
+        """Raise SettingError if outcomes are constrained, but the policy of the method `name` ignores constraints."""
         if self.constraints and not keeps_constraints:
             rule = "`outcome_constraints` need a method whose policy follows the model"
             raise SettingError(f"{rule}, like 'conbo' or 'pei', but got method='{name}'.")
 
     def check(self, measured: Mapping[str, float]) -> None:
-        """Raise RewardError unless the measured outcomes of a trial include every constrained one."""
+        """Raise RewardError unless the measured outcomes of a trial include every constrained outcome."""
         check_constrained(self.constraints, measured)
 
     def satisfied_by(self, measured: Mapping[str, float]) -> bool:
-        """Return whether the measured outcomes of a trial satisfy all constraints, as if they were without noise."""
+        """Return whether the measured outcomes of a trial, noise included, satisfy all constraints."""
         return all(constraint.slack(measured[name]) >= 0 for name, constraint in self.constraints.items())
 
 
@@ -153,7 +153,7 @@ def checked_confidence(confidence: Any) -> float:
 
 
 def check_constrained(constraints: OutcomeConstraints, measured: Mapping[str, float]) -> None:
-    """Raise RewardError unless the measured outcomes of a trial include every constrained one."""
+    """Raise RewardError unless the measured outcomes of a trial include every constrained outcome."""
     if missing := [name for name in constraints if name not in measured]:
         rule = f"the outcome '{missing[0]}' must be told with every reward, because it is constrained"
         told = ", ".join(map(repr, measured)) if measured else "no outcomes"

@@ -60,7 +60,7 @@ class Scale:
         return np.where(unit == 1.0, self.high, np.minimum(values, self.high))
 
     def slope(self, array: ArrayLike) -> Array:
-        """Return the derivative of values with respect to numbers of the unit interval, at these numbers."""
+        """Return the derivative of `from_unit` at numbers of the unit interval."""
         values = self.from_unit(array)
         return values * self._log_ratio if self.log else np.full_like(values, self.high - self.low)
 

@@ -90,5 +90,8 @@ def fit_both(
 
 
 def _averaged(posterior: OneStudy, average: Callable[[], Posterior]) -> OneStudy:
-    """Return this study's posterior for predictions: `average` averages the joint posterior over hyperparameters."""
+    """Return this study's posterior, averaged over the hyperparameters, for predictions.
+
+    `average` returns the posterior of the joint model of both studies, averaged over its hyperparameters.
+    """
     return replace(posterior, whole=average())

@@ -42,7 +42,10 @@ class PriorStudy:
         return cls(direction, tuple(_plain(number, trial) for number, trial in enumerate(kept)))
 
     def within(self, space: Space, direction: str) -> list[Trial]:
-        """Return the trials whose points belong to a space; raise SettingError if parameters or direction differ."""
+        """Return the trials whose points belong to a space.
+
+        Raises SettingError if the names of parameters or the direction differ, or if no point belongs to the space.
+        """
         if direction != self.direction:
             raise SettingError(f"`prior` must be a study to {direction} rewards, but it is to {self.direction} them.")
         first = self.trials[0]
@@ -73,7 +76,7 @@ class PriorStudy:
 
 
 def _plain(number: int, trial: Trial) -> Trial:
-    """Return a copy of a trial with only its point, its outcomes and a new number, so that copies can be compared."""
+    """Return a copy of a completed trial that has only its state, its action, its outcomes and a new number."""
     assert trial.outcomes is not None
     return Trial(number, trial.state, trial.action).told(trial.outcomes)
 

@@ -16,12 +16,12 @@ LONGEST_SHOWN = 80  # largest number of characters of a value in an error
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Parse a JSON text.
+    """Parse a JSON string.
 
     Raises
     ------
     RecordError
-        If it is not JSON, or contains NaN, an infinite number, or one name twice in an object.
+        If the string is not JSON, or contains NaN, an infinite number, or an object with the same name twice.
     """
     try:
         return json.loads(text, object_pairs_hook=_object, parse_constant=_refuse, parse_float=_finite)
@@ -66,7 +66,10 @@ class Fields:
         return cls(value, where)
 
     def only(self, required: Collection[str], optional: Collection[str] = ()) -> "Fields":
-        """Return the same fields; raise RecordError if a required one is missing, or another one is not optional."""
+        """Return self; raise RecordError if a required field is missing, or there is one that is not allowed.
+
+        Allowed are the required and the optional fields.
+        """
         for name in required:
             self.value(name)
         for name in self.record:
@@ -75,7 +78,7 @@ class Fields:
         return self
 
     def path(self, name: str) -> str:
-        """Return the path of a field in its file, in quotes, for error messages."""
+        """Return the dotted path of a field within the JSON document, such as `space.states`, for error messages."""
         return _quoted(f"{self.where}.{name}" if self.where else name)
 
     def has(self, name: str) -> bool:
@@ -93,7 +96,7 @@ class Fields:
         return Fields.of(self.value(name), f"{self.where}.{name}" if self.where else name)
 
     def text(self, name: str, choices: Collection[str] | None = None) -> str:
-        """Return a text field; raise RecordError if it is something else, or not one of the `choices`."""
+        """Return a field that is a string; raise RecordError if it is something else, or not one of the `choices`."""
         value = self.value(name)
         rule = "a text" if choices is None else f"one of {', '.join(choices)}"
         return self._checked(name, value, isinstance(value, str) and (choices is None or value in choices), rule)
@@ -151,7 +154,7 @@ class Fields:
         return self._checked(name, value, valid, "a list" if count is None else f"a list of {count}")
 
     def point(self, name: str) -> dict[str, Any]:
-        """Return a field that maps names to texts, numbers or booleans; raise RecordError if it is something else."""
+        """Return a field that maps names to strings, numbers or booleans; raise RecordError if it is something else."""
         fields = self.fields(name)
         for key, value in fields.record.items():
             valid = isinstance(value, str | bool) or _is_in(value, -LARGEST, LARGEST)

@@ -10,7 +10,10 @@ RewardRange: TypeAlias = tuple[float | None, float | None]
 
 
 def checked_range(given: Any) -> RewardRange | None:
-    """Check the setting `reward_range`; return it with None for infinite limits, or raise SettingError."""
+    """Return the setting `reward_range` with infinite limits replaced by None.
+
+    Raises SettingError if the setting is not valid.
+    """
     if given is None:
         return None
     rule = "`reward_range` must be a low and a higher limit of the expected reward, one of them possibly None"
@@ -26,8 +29,8 @@ def checked_range(given: Any) -> RewardRange | None:
 def maximized(given: RewardRange | None, maximize: bool) -> tuple[float, float] | None:
     """Return the limits of the expected reward for models, which always maximize.
 
-    If rewards are minimized, the limits are negated and change places. A missing limit becomes infinite. Without a
-    range, the result is None.
+    If the user minimizes rewards, the limits are negated and swapped. A missing limit becomes infinite. If no range is
+    given, the result is None.
     """
     if given is None:
         return None

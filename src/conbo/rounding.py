@@ -17,7 +17,8 @@ MOST_DIGITS = 6  # largest number of significant digits of a number with a margi
 def number(value: float, digits: int = 4) -> str:
     """Return a number as text with `digits` significant digits; all digits before the decimal point are kept.
 
-    Only absolute values below 0.001 and from a million on are written with an exponent, usually with one digit less.
+    A number whose absolute value is below 0.001 or at least a million is written with an exponent, and with one
+    significant digit less (but at least two).
     """
     if value and not SMALLEST_PLAIN <= abs(value) < 1e6:
         return f"{value:.{max(1, digits - 2)}e}"
@@ -39,9 +40,9 @@ def with_margin(mean: float, std: float) -> str:
 
 
 def as_precise(value: float, std: float) -> str:
-    """Return a number as text, rounded as its margin of 1.96 standard deviations suggests.
+    """Return a number as text, rounded to the place of the second significant digit of its margin, 1.96 `std`.
 
-    The last digit is at the place of the margin's second significant digit.
+    For example, 165.93 with the margin 7.1 becomes "165.9".
     """
     margin = NINETY_FIVE * std
     if value and 0 < max(margin, abs(value)) < SMALLEST_PLAIN:
@@ -53,7 +54,7 @@ def as_precise(value: float, std: float) -> str:
 
 
 def _small(value: float, margin: float) -> str:
-    """Return a number between ±1e-3 as text with an exponent, rounded as its margin suggests.
+    """Return a number between ±1e-3 as text with an exponent, rounded to the second significant digit of its margin.
 
     For example, 1e-08 with the margin 1.7e-07 becomes "0.1e-07".
     """
@@ -72,5 +73,5 @@ def listed(names: Sequence[str]) -> str:
 
 
 def counted(n: int, noun: str, several: str = "") -> str:
-    """Return a number with its noun, singular or plural: "1 result", "2 results"."""
+    """Return a number with its noun: "1 result", "2 results"; `several` is the plural if it is irregular."""
     return f"{n} {noun if n == 1 else several or noun + 's'}"

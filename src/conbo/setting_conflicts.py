@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 
 def check_model(model: object) -> None:
-    """Raise SettingError unless a value is valid for the setting `model` of a study; None is the method's default."""
+    """Raise SettingError unless a value is valid for the setting `model` of a study.
+
+    None is valid, and stands for the default model of the method.
+    """
     if isinstance(model, type) and hasattr(model, "fit"):
         raise SettingError(f"`model` must be an instance, but got the class: use {model.__name__}().")
     if model is not None and not hasattr(model, "fit") and not callable(model):

@@ -1,4 +1,4 @@
-"""Checks of settings that several classes share; each raises SettingError with the rule and the value."""
+"""Checks of settings that several classes share. Error messages state the rule and the value that violates it."""
 
 from collections.abc import Mapping
 from typing import get_args
@@ -37,9 +37,9 @@ def has_weights(recipe: RecipeLike, name: str) -> bool:
 def with_new_choices(given: RecipeLike, present: RecipeLike, space: Space, name: str) -> RecipeLike:
     """Return the state distribution of a study whose parameter `name` gets new choices.
 
-    It is the `given` distribution, or the `present` one if none is given. Raises SettingError if the present one is
-    needed and has weights for the choices of this parameter, because the
-    new choices would have none.
+    It is the `given` distribution or, if that is None, the `present` one, which is the study's current distribution.
+    Raises SettingError if `given` is None and the current distribution has weights for the choices of this parameter,
+    because the new choices would have no weights.
     """
     if given is None and name in space.states and has_weights(present, name):
         raise SettingError(

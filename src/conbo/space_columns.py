@@ -16,7 +16,10 @@ RESERVED_NAMES = ("number", "reward", "status")  # not allowed, because every ta
 
 
 def check_parameters(role: str, parameters: object) -> None:
-    """Raise SpaceError unless `parameters` maps usable names to parameters; `role` is "states" or "actions"."""
+    """Raise SpaceError unless `parameters` maps names to parameters; `role` is "states" or "actions".
+
+    A name must be a string that is neither empty nor too long, and not the name of a column of the table of trials.
+    """
     if not isinstance(parameters, Mapping):
         raise SpaceError(f"`{role}` must be a mapping from names to parameters, but got {parameters!r}.")
     for name, parameter in parameters.items():
@@ -60,7 +63,10 @@ def snap(parameters: Sequence[Parameter], array: ArrayLike) -> Array:
 
 
 def validate(role: str, parameters: Mapping[str, Parameter], point: object) -> dict[str, Value]:
-    """Return a state or an action with plain values, in the order of the parameters; raise PointError if not valid."""
+    """Return a state or an action with plain Python values, in the order of the parameters; `role` says which it is.
+
+    Raises PointError if a name is unknown or missing, or a value is not valid.
+    """
     if not isinstance(point, Mapping):
         raise PointError(f"{role} must be a mapping from names to values, but got {point!r}.")
     for name in point:
@@ -72,7 +78,10 @@ def validate(role: str, parameters: Mapping[str, Parameter], point: object) -> d
 
 
 def with_more_choices(name: str, choices: Iterable[Value], parameters: Mapping[str, Parameter]) -> Categorical:
-    """Return the categorical parameter `name` with more choices at the end; raise SpaceError if this is impossible."""
+    """Return the categorical parameter `name` with more choices at the end.
+
+    Raises SpaceError if the parameter is unknown or not categorical, or already has one of the choices.
+    """
     parameter = parameters.get(name)
     if parameter is None:
         raise SpaceError(f"unknown parameter {name!r}: {closest(str(name), parameters)}")

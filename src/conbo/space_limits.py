@@ -37,7 +37,10 @@ class SplitFeasible:
     state_names: tuple[str, ...]  # names of the user's states
 
     def __call__(self, _: dict[str, Value], action: dict[str, Value]) -> bool:
-        """Return whether an action is allowed; it includes the user's state, so the first argument is empty."""
+        """Return whether `action`, which holds the values of the user's states and actions, is allowed.
+
+        The first argument is the state, which is empty, because all parameters are actions.
+        """
         state = {name: action[name] for name in self.state_names}
         return self.function(state, {name: value for name, value in action.items() if name not in state})
 
@@ -49,7 +52,7 @@ def function_name(function: Callable[..., Any]) -> str:
 
 
 def allowed(feasible: Feasible, states: Sequence[dict[str, Value]], actions: Sequence[dict[str, Value]]) -> Flags:
-    """Call the user's function `feasible` for each pair of a state and an action; return its results (n,).
+    """Call the user's function `feasible` for n states, each with its own action; return the results (n,).
 
     Raises SpaceError if the function raises an exception.
     """

@@ -65,8 +65,9 @@ class Space:
     actions
         Parameters that we choose, by name; at least one.
     constraints
-        Limits on the actions, which may depend on the state: texts that are linear in the user's units, such as ``"dose
-        <= 0.2 * weight"``, with ``<=``, ``>=`` or ``==``. Put a name in quotes if it is not an identifier.
+        Limits on the actions, which may depend on the state: strings such as ``"dose <= 0.2 * weight"``, with ``<=``,
+        ``>=`` or ``==``, which are linear in the parameters, in the user's units. Put a name in quotes if it is not an
+        identifier.
     feasible
         A function for all other limits: ``feasible(state, action)`` returns whether the action is allowed. It is
         called often, so it should be fast. A study stores only its name; pass the function again to open the study.
@@ -243,14 +244,17 @@ class Space:
         return self.feasible_set.contains(points)
 
     def project(self, points: Array) -> Array:
-        """Move points (..., d) to valid ones nearby, with feasible actions if their states have any."""
+        """Move points (..., d) of the unit cube to nearby points that encode valid values and are feasible.
+
+        A point remains infeasible if no feasible action is found for its state.
+        """
         if self.feasible_set is None:
             return self.snap(points)
         rows = np.asarray(points, dtype=np.float64).reshape(-1, points.shape[-1])
         return self.feasible_set.repair(rows)[0].reshape(points.shape)
 
     def spread(self, points: Array) -> Array:
-        """Make points (n, d) feasible by changing their actions, so that evenly spread points stay evenly spread.
+        """Make points (n, d) feasible by changing their actions in a way that keeps evenly spread points evenly spread.
 
         Raises PointError, which names the state, if a state has no feasible action.
         """
@@ -325,20 +329,20 @@ class Space:
         return columns.validate("action", self.actions, action)
 
     def with_states_as_actions(self) -> Space:
-        """Return the space in which the state parameters are actions too, for methods that search over both."""
+        """Return a space without states, in which all parameters are actions, for methods that search over both."""
         feasible = None if self.feasible is None else SplitFeasible(self.feasible, self.state_names)
         return self._like({}, {**self.states, **self.actions}, feasible)
 
     def _like(
         self, states: Mapping[str, Parameter], actions: Mapping[str, Parameter], feasible: Feasible | None
     ) -> Space:
-        """Create a space with these parameters and the same constraints, without repeating warnings about them."""
+        """Create a space with other parameters but the same constraints, without repeating warnings about them."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RedundantConstraintWarning)
             return Space(states, actions, self.constraints, feasible)
 
     def with_choices(self, name: str, choices: Iterable[Value]) -> Space:
-        """Return the space with more choices of the categorical parameter `name`, after its present choices."""
+        """Return the space with more choices of the categorical parameter `name`, added after its current choices."""
         wider = {name: columns.with_more_choices(name, choices, {**self.states, **self.actions})}
         states, actions = ({**known, **wider} if name in known else known for known in (self.states, self.actions))
         return self._like(states, actions, self.feasible)

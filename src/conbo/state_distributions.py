@@ -3,7 +3,7 @@
 | recipe             | meaning                                                                             |
 |--------------------|-------------------------------------------------------------------------------------|
 | Uniform            | uniform on the parameter's scale: log-uniform if the parameter has `log=True`       |
-| Triangular, Normal | a density of the value, also if its scale is logarithmic, truncated to the range    |
+| Triangular, Normal | a density of the value itself, even on a log scale, truncated to the range          |
 | Weights            | a probability for every listed value, zero for the others                           |
 | Product            | independent parameters, each with one of the above                                  |
 | Density            | any function of the whole state: a density over real parameters, else a probability |
@@ -133,7 +133,7 @@ MarginalRecipe: TypeAlias = Uniform | Triangular | Normal | Weights
 class Product:
     """A distribution P[s] of independent state parameters, each with its own distribution.
 
-    A plain mapping means the same.
+    A plain mapping from names to distributions means the same.
 
     Parameters
     ----------
@@ -144,7 +144,7 @@ class Product:
     Raises
     ------
     SpaceError
-        If a distribution is none of these; when a study is created, also if no state parameter has the name.
+        If a distribution is none of these; when a study is created, also if a name is not that of a state parameter.
 
     Examples
     --------
@@ -183,7 +183,7 @@ class Density:
     Raises
     ------
     SpaceError
-        If the function cannot be called or the bound is not positive; when a study is created, also if the function
+        If the function is not callable or the bound is not positive; when a study is created, also if the function
         raises an exception or its integral is not positive and finite.
 
     Examples

@@ -80,7 +80,7 @@ class _TruncatedNormal:
 
     @cached_property
     def _side(self) -> float:
-        """The sign by which values are mirrored: -1 if the range is right of the mean, otherwise 1."""
+        """-1 if the range is right of the mean, so that it is mirrored into the left tail; otherwise 1."""
         return -1.0 if self.low > self.mean else 1.0
 
     def _standard(self, x: Array) -> Array:
@@ -88,7 +88,10 @@ class _TruncatedNormal:
 
     @cached_property
     def _ends(self) -> tuple[float, float]:
-        """The normal probabilities below both ends of the range, after mirroring, in increasing order."""
+        """The probabilities below the two ends of the range under the untruncated normal, in increasing order.
+
+        A range right of the mean is mirrored to the left first.
+        """
         first, last = sorted(float(self._standard(np.asarray(end))) for end in (self.low, self.high))
         return _left_tail(first), _left_tail(last)
 
@@ -179,9 +182,9 @@ class _ScaledLaw:
 
 @dataclass(frozen=True)
 class _Continuous:
-    """The distribution of a parameter by a continuous law on the unit interval.
+    """The distribution of a parameter that is given by a continuous distribution, `law`, on the unit interval.
 
-    A value of a discrete parameter has the probability of the bin that encodes it.
+    A value of a discrete parameter has the probability of its bin, which is the set of numbers that encode this value.
     """
 
     parameter: Parameter
@@ -234,7 +237,7 @@ class _Atoms:
 
 
 def marginal(name: str, parameter: Parameter, recipe: MarginalRecipe) -> Marginal:
-    """Return the distribution of the state parameter `name`; raise SpaceError if the recipe does not suit it."""
+    """Return the distribution of the state parameter `name`; raise SpaceError if the recipe is not valid for it."""
     if isinstance(recipe, Uniform):
         return _Continuous(parameter, _FlatLaw())
     if isinstance(recipe, Weights):

@@ -70,7 +70,7 @@ class Draws:
 
 
 def draw_each(shares: Array, n: int, generator: np.random.Generator) -> Draws:
-    """Draw n times from k states, with k <= n / 2: each at least twice, and the rest in proportion to probabilities.
+    """Draw n times from k <= n / 2 states: each state twice, and the remaining draws in proportion to probabilities.
 
     `shares` (k,) are the probabilities of the states, up to a factor.  Every state is a stratum.
     """

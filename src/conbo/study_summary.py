@@ -219,11 +219,11 @@ def _left_to_learn(belief: Belief, policy: StatePolicy) -> dict[str, Any]:
 
 
 def where_concentrated(space: Space, states: Array, gains: Array, weights: Array) -> Region | None:
-    """Return the region with half of all expected gains and the highest gain per probability; None if gains are even.
+    """Return the region of states where expected gains are most concentrated; None if they are spread evenly.
 
-    A region is an interval of one numeric parameter, or some choices of a categorical one.  States (m, d_s) are in the
-    unit cube, `weights` (m,) are their probabilities, and `gains` (m,) are their expected gains times these
-    probabilities.
+    A region is an interval of one numeric parameter, or some choices of a categorical one, with at least half of all
+    expected gains.  The one with the highest ratio of gain to probability is returned.  `states` (m, d_s) are in the
+    unit cube, `weights` (m,) are their probabilities, and `gains` (m,) are their expected gains times `weights`.
     """
     total = float(gains.sum())
     if not space.states or not total > 0:
@@ -244,10 +244,10 @@ def where_concentrated(space: Space, states: Array, gains: Array, weights: Array
 
 
 def _interval(places: Array, gains: Array, weights: Array) -> tuple[float, Array]:
-    """Among intervals that have half of all gains, find the one with the highest gain per probability.
+    """Among intervals that have at least half of all gains, find the one with the highest ratio of gain to probability.
 
-    Return its gain per probability, and its ends (2,).  `places`, `gains` and `weights` (m,) are the positions of m
-    states on the unit interval, their gains and their probabilities.
+    Return this ratio, and the ends (2,) of the interval.  For m states, `places` (m,) are their positions on the unit
+    interval, `gains` (m,) their gains, which add up to 1, and `weights` (m,) their probabilities.
     """
     order = np.argsort(places, kind="stable")
     gain, weight = (np.concatenate([[0.0], np.cumsum(part[order])]) for part in (gains, weights))
@@ -263,10 +263,11 @@ def _interval(places: Array, gains: Array, weights: Array) -> tuple[float, Array
 
 
 def _choices(places: Array, gains: Array, weights: Array) -> tuple[float, Array]:
-    """Take the choices with the highest gains per probability, until they have half of all gains.
+    """Take the choices with the highest ratios of gain to probability, until they have half of all gains.
 
-    Return the gain per probability of all k chosen ones together, and their encodings (k,).  `places`, `gains` and
-    `weights` (m,) are the encoded choices of m states, their gains and their probabilities.
+    Return the total gain of the k choices taken, divided by their total probability, and their encodings (k,).  For m
+    states, `places` (m,) are their encoded choices, `gains` (m,) their gains, which add up to 1, and `weights` (m,)
+    their probabilities.
     """
     levels = np.unique(places)
     gain, weight = (np.array([part[places == level].sum() for level in levels]) for part in (gains, weights))
@@ -277,7 +278,7 @@ def _choices(places: Array, gains: Array, weights: Array) -> tuple[float, Array]
 
 
 def _rounded(low: float, high: float) -> tuple[str, str]:
-    """Return the ends of an interval as texts, with enough digits to tell them apart."""
+    """Return the ends of an interval as strings, with enough digits to tell them apart."""
     if isinstance(low, int) or low == high or high > 30 * low > 0:
         return number(low, 2 if high > 30 * low else 4), number(high, 2 if high > 30 * low else 4)
     decimals = max(0, 1 - math.floor(math.log10(high - low)))

@@ -1,4 +1,7 @@
-"""How many threads torch may use (one for small problems, where one is fastest), and threads for compiled loops."""
+"""Limits the number of torch's threads, and runs compiled loops in several threads.
+
+For small problems, torch is fastest with one thread.
+"""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +24,7 @@ def available_threads() -> int:
 
 @contextmanager
 def threads_for(n_observations: int) -> Iterator[None]:
-    """Let torch use one thread while the context is active, if there are few observations."""
+    """Let torch use only one thread within the `with` block, if there are few observations."""
     import torch  # slow to import, and counting processors does not need it
 
     before = torch.get_num_threads()

@@ -224,8 +224,8 @@ def unlike_before(told: Trial) -> RewardError:
 def check_trial(trial: Trial, space: Space, rule: SeedRule | None, learned: LearnedSettings, n_known: int) -> None:
     """Raise an error that names the trial, unless it is valid in a study with `n_known` earlier trials.
 
-    Its point must belong to the space, its seed must obey the rule, and its outcomes must include those that the study
-    learns.
+    Its point must belong to the space, and its seed must obey `rule`. If the trial is completed, its outcomes must
+    include those that the study constrains.
     """
     if not 0 <= trial.number <= n_known:
         raise TrialError(f"trial {n_known} must come before trial {trial.number}, but is missing.")

@@ -1,4 +1,7 @@
-"""What the value of a parameter may be; without NumPy, so that commands that only tell trials start quickly."""
+"""The type of a parameter's value, and a check for numbers.
+
+This module does not import NumPy, so that commands that only record rewards start quickly.
+"""
 
 import numbers
 from typing import TypeAlias, TypeGuard

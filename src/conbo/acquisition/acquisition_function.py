@@ -42,7 +42,7 @@ class SeedsMatter(Protocol):
         """Simulator seeds of the observations; empty if the values do not depend on the seed."""
 
     def for_seeds(self, seeds: Tensor) -> Acquisition:
-        """Return the acquisition function of c points, the i-th of which is evaluated with the seed `seeds[i]`."""
+        """Return the acquisition function for c points, if point i is evaluated with the simulator seed `seeds[i]`."""
 
 
 class AcquisitionRecipe(Protocol):

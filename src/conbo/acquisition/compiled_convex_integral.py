@@ -12,10 +12,10 @@ from conbo.loops.compiling import Array
 
 
 def tables(nodes: Tensor, cubic: Tensor, chord: Tensor, tails: Tensor) -> tuple[Array, ...]:
-    """Return the first arguments of the loop, which depend on the nodes alone.
+    """Return the first arguments of the compiled loop: arrays that depend on the nodes alone.
 
-    The arguments are attributes of `ConvexIntegral`: the values of Z at which functions are known, and the weights of
-    the quadrature.
+    The parameters are the attributes of `ConvexIntegral` with the same names.  The nodes are the values of Z at which
+    functions are known, and the others are weights of the quadrature.
     """
     z, (mass, first, second) = nodes.numpy(), tails.numpy()
     left, right = z[1] - z[0], z[-1] - z[-2]
@@ -40,10 +40,11 @@ def gains(
     corner: float,
     smooth: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Estimate E[V(Z)] - V(0), Z ~ N(0, 1), for convex functions V that are known by their tangents at q nodes.
+    """Estimate E[V(Z)] - V(0), Z ~ N(0, 1), for convex functions V that are given by their tangents at q nodes.
 
-    The result is the best estimates (...), lower bounds (...), and the derivatives (..., q) of the best estimates with
-    respect to the slopes.
+    V(z) is the highest posterior mean over actions if the new observation is z standard deviations above its
+    expectation.  Return best estimates (...), lower bounds (...), and the derivatives (..., q) of the best estimates
+    with respect to the slopes.
 
     Parameters
     ----------
@@ -52,9 +53,9 @@ def gains(
     intercepts, slopes
         The tangents (..., q) of V at the nodes.
     similarity
-        How similar the maximizers at neighboring nodes are, from 0 to 1 (..., q-1).
+        Similarities (..., q-1), from 0 to 1, of the best actions at neighboring nodes.
     corner, smooth
-        V is assumed to have a corner between two nodes if their similarity is below `corner`, and to be smooth if it is
+        V is assumed to have a corner between two nodes if the similarity is below `corner`, and to be smooth if it is
         above `smooth`.
     """
     shape = slopes.shape if intercepts.shape == slopes.shape else np.broadcast_shapes(intercepts.shape, slopes.shape)

@@ -11,7 +11,7 @@ def integrate(a: Tensor, b: Tensor, only_gain: bool = False) -> tuple[Tensor, Te
     """Return the gains E[max (a + b Z)] - max a, Z ~ N(0, 1), of n lines a + b z, with derivatives.
 
     The lines have intercepts a and slopes b (..., n), and the gains are (...).  The derivatives (..., n) of E[max (a +
-    b Z)] are with respect to a, then b.  With `only_gain`, both are empty.
+    b Z)] are with respect to a, then b.  With `only_gain`, two empty tensors are returned instead of the derivatives.
     """
     n, shape = a.shape[-1], (0, a.shape[-1]) if only_gain else a.shape
     gain, probability, density = np.zeros(a.shape[:-1]), np.zeros(shape), np.zeros(shape)

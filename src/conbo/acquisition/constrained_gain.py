@@ -19,7 +19,7 @@ P(ζ)        ``feasible``          Π Φ((m + τ̃ ζ - t) / √(v - τ̃²)), t
 ==========  ====================  =====================================================================
 
 Given the ζ of all constraints, the (μ + σ̃ z - M) P are lines in z, and their expected maximum is exact.  The mean over
-ζ is taken over a few quasi-random values, the fantasies.  The present utility is a mean over the same fantasies, so no
+ζ is taken over a few quasi-random values, the fantasies.  The current utility is a mean over the same fantasies, so no
 gain is negative.  The maximum is over a short list of actions: the policy's action, the candidate's action, and those
 of the pool that would be best if rewards were higher, or constraints more likely to be satisfied, than expected.
 
@@ -55,7 +55,7 @@ def state_gains(belief: Belief, actions: Tensor, rule: GainRule) -> StateValue:
 
     Searches for each state's best action start from the pool `actions` (p, d_x).  `rule` says how a knowledge gradient
     follows from the posterior means after the evaluation.  If constraints are learned, `rule` is not used, because
-    `ConstrainedGains` has its own.
+    `ConstrainedGains` has a rule of its own.
     """
     if belief.constraints is None:
         return belief.posterior.action_search(belief.space, actions).gains(rule)
@@ -64,10 +64,11 @@ def state_gains(belief: Belief, actions: Tensor, rule: GainRule) -> StateValue:
 
 @dataclass(frozen=True)
 class MeansAhead:
-    """Posterior means, after evaluating each of k candidates, of the reward or a slack at q actions in m states.
+    """Posterior means of the reward, or of a constraint's slack, after an evaluation at one of k candidates.
 
-    Each mean is a line in z, mean + slope z, where z ~ N(0, 1) is the standardized observation at the candidate. A
-    slack is the amount by which an outcome satisfies its constraint.
+    There are q actions in each of m states. After the evaluation, a posterior mean is `mean` + `slope` z, where
+    z ~ N(0, 1) is the standardized observation at the candidate. A slack is the amount by which an outcome satisfies
+    its constraint.
     """
 
     mean: Tensor  # (k, m, q)
@@ -76,10 +77,11 @@ class MeansAhead:
 
 @dataclass(frozen=True)
 class SlackAhead:
-    """Posterior of a constraint's slack, after evaluating each of k candidates, at q actions in m states.
+    """The posterior of a constraint's standardized slack after an evaluation at one of k candidates.
 
-    A slack is the amount by which an outcome satisfies its constraint. Its mean is mean + slope ζ, where ζ ~ N(0, 1) is
-    the standardized observation at the candidate.
+    A slack is the amount by which an outcome satisfies its constraint. There are q actions in each of m states. After
+    the evaluation, the posterior mean of a slack is `mean` + `slope` ζ, and its variance is `variance` - `slope`².
+    Here, ζ ~ N(0, 1) is the standardized observation of the slack at the candidate.
     """
 
     mean: Tensor  # (k, m, q)
@@ -92,7 +94,8 @@ class SlackAhead:
 class GainWithDerivatives:
     """Constrained knowledge gradients of k candidates in m states, with their derivatives.
 
-    The derivatives are with respect to the slopes of the posterior means after the evaluation, at q actions per state.
+    After an evaluation, the posterior means of reward and slacks are lines in the standardized observation. The
+    derivatives are with respect to the slopes of these lines, at q actions per state.
     """
 
     values: Tensor  # (k, m)
@@ -103,10 +106,10 @@ class GainWithDerivatives:
 def gain_of(
     reward: MeansAhead, worst: Tensor, slacks: list[SlackAhead], allowed: Tensor | None, fantasies: Tensor
 ) -> GainWithDerivatives:
-    """Return E[max U] - max U: the expected rise of the best utility of each state by an evaluation.
+    """Return how much an evaluation is expected to raise the highest utility of each state, with derivatives.
 
-    The utility U of an action is its expected reward if it satisfies the constraints, and `worst` otherwise.  There are
-    k evaluations (candidates), m states and q actions per state.
+    The utility of an action is its expected reward if it satisfies the constraints, and `worst` otherwise.  The highest
+    utility is the maximum over q actions.  There are k candidates for the evaluation, and m states.
 
     Parameters
     ----------
@@ -194,9 +197,9 @@ class ConstrainedGains:
         self._known: ShortLists | None = None  # the short lists computed so far
 
     def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
-        """Return a fast function that roughly estimates constrained knowledge gradients (r, m) of candidates (r, d).
+        """Return a fast function for screening, from candidates (r, d) to rough constrained knowledge gradients (r, m).
 
-        `states` (m, d_s) are the states in which they are estimated.  The function serves to screen many candidates.
+        The knowledge gradients of each of the r candidates are those in the m `states` (m, d_s).
         """
         lists, (m, d_s) = self.lists(states), states.shape
         points = torch.cat([states[:, None].expand(-1, lists.actions.shape[1], -1), lists.actions], -1)
@@ -234,7 +237,7 @@ class ConstrainedGains:
         return ConstrainedStatesAhead(self, states)
 
     def gains_at(self, candidates: Tensor, states: Tensor, actions: Tensor, worst: Tensor) -> ConstrainedLineGains:
-        """Compute the gains (k, m) of k candidates (k, d) in states (k, m, d_s).
+        """Compute the constrained knowledge gradients (k, m) of k candidates (k, d) in states (k, m, d_s).
 
         Each candidate has its own m states.  The best action of a state is sought among q `actions` (k, m, q, d_x), and
         `worst` (k, m) is the state's lowest expected reward.
@@ -292,12 +295,12 @@ class ConstrainedGains:
 
 
 class ConstrainedStatesAhead:
-    """A function from candidates to their constrained knowledge gradients in m fixed states.
+    """A function from candidates to their constrained knowledge gradients in fixed states.
 
-    There are r sets of m states; every candidate is given with the index of its set.  The best action of a state is
-    sought in a short list of actions that may become the best, and to which the action of the set's first candidate is
-    added.  Later candidates do not change the list, so that the knowledge gradient is a smooth function of the
-    candidate.
+    There are r sets of m states, and every candidate is given with the index of its set.  The best action of a state is
+    sought in a short list of actions that may become the best.  The action of the first candidate with a given set is
+    added to the lists of this set's states.  Later candidates do not change the lists, so that the knowledge gradient
+    is a smooth function of the candidate.
     """
 
     def __init__(self, gains: ConstrainedGains, states: Tensor) -> None:
@@ -310,7 +313,7 @@ class ConstrainedStatesAhead:
     def __call__(self, candidates: Tensor, rows: Tensor) -> ConstrainedLineGains:
         """Compute constrained knowledge gradients (k, m) of k candidates (k, d), each in m states of its own.
 
-        The states of candidate i are those of the set `rows[i]`.
+        The fixed states are sets of m states, and the states of candidate i are those of the set `rows[i]`.
         """
         new = self._own[rows].isnan().any(-1)
         self._own[rows[new]] = candidates[new, self._states.shape[-1] :]

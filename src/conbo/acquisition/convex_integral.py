@@ -49,7 +49,7 @@ def quantile_nodes(n: int, spread: float = SPREAD) -> Tensor:
 
 @dataclass(frozen=True)
 class Gains:
-    """Estimates of E[V(Z)] - V(0), Z ~ N(0, 1), for convex functions V that are known by q tangents."""
+    """Estimates of E[V(Z)] - V(0), Z ~ N(0, 1), for convex functions V that are given by q tangents."""
 
     best: Tensor  # (...), the best estimate
     lower: Tensor  # (...), a lower bound
@@ -112,16 +112,16 @@ class ConvexIntegral:
 
     @cached_property
     def _tables(self) -> tuple[Array, ...]:
-        """What the compiled loop has to know about the nodes."""
+        """The first arguments of the compiled loop: arrays that depend on the nodes alone."""
         return compiled_convex_integral.tables(self.nodes, self.cubic, self.chord, self.tails)
 
     def tangents(self, gain: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
         """Integrate, over each of the q-1 intervals between q nodes, the higher of the tangents at its two ends.
 
-        `gain` and `slope` (..., q) are values and slopes at the nodes of D, which is V minus its tangent at zero.
-        Return weights (..., 4, q-1) and integrals (..., q-1) with the standard normal density.  An integral is the dot
-        product of its four weights with (value at the left node, slope at the left node, value at the right node, slope
-        at the right node).
+        The tangents are those of D, a convex function V minus its tangent at zero; `gain` and `slope` (..., q) are the
+        values and slopes of D at the nodes.  Return weights (..., 4, q-1), and integrals (..., q-1) with respect to the
+        standard normal density.  An integral is the dot product of its four weights with (value at the left node, slope
+        at the left node, value at the right node, slope at the right node).
         """
         left, right = self.nodes[:-1], self.nodes[1:]
         slope_change = slope[..., 1:] - slope[..., :-1]
@@ -136,8 +136,8 @@ class ConvexIntegral:
     def lower(self, gain: Tensor, slope: Tensor) -> Tensor:
         """Return a lower bound (...) of E[V(Z)] - V(0), Z ~ N(0, 1), for convex functions V with known tangents.
 
-        A convex function lies above its tangents, so the bound is the expectation of the highest tangent. `gain` and
-        `slope` (..., q) are values and slopes, at the q nodes, of D, which is V minus its tangent at zero.
+        A convex function lies above its tangents, so the bound is the expectation of the highest tangent. With
+        D = V minus the tangent of V at zero, `gain` and `slope` (..., q) are the values and slopes of D at the q nodes.
         """
         mass, first, _ = self.tails
         inside = self.tangents(gain, slope)[1].sum(-1)
@@ -147,9 +147,9 @@ class ConvexIntegral:
         """Return an upper bound (...) of E[V(Z)] - V(0), Z ~ N(0, 1), for convex functions V that are known at q nodes.
 
         Between two nodes, a convex function lies below the line through its values there (the chord).  Beyond an outer
-        node, it lies below the line through its value there with the steepest slope.  `gain` (..., q) are the values,
-        at the nodes, of D, which is V minus its tangent at zero.  `steepest` (..., 2) are the lowest and the highest
-        slope that D has anywhere.
+        node, it lies below the line through its value there with the steepest slope.  With D = V minus the tangent of
+        V at zero, `gain` (..., q) are the values of D at the nodes, and `steepest` (..., 2) are the lowest and the
+        highest slope that D has anywhere.
         """
         mass, first, _ = self.tails
         inside = (self.chord * torch.stack([gain[..., :-1], gain[..., 1:]], -2)).sum((-2, -1))
@@ -214,9 +214,9 @@ class ConvexIntegral:
         the next one.  A negative c counts as zero.  A positive c is multiplied by the entry of `smooth` (..., q-1) for
         that interval, which is 1 where V is smooth between two nodes and 0 where V has a corner.
 
-        `gain` and `slope` (..., q) are values and slopes at the q nodes of D, which is V minus its tangent at zero.
-        Also return weights (..., 2, 4).  What is added in a tail is the dot product of its four weights with D's value
-        and slope at the outer node, then D's value and slope at the next node.
+        With D = V minus the tangent of V at zero, `gain` and `slope` (..., q) are the values and slopes of D at the q
+        nodes.  Also return weights (..., 2, 4).  What is added in a tail is the dot product of its four weights with
+        D's value and slope at the outer node, then D's value and slope at the next node.
         """
         h = (self.nodes[1:] - self.nodes[:-1])[[0, -1]]
         sign = torch.tensor([1.0, -1.0], dtype=h.dtype, device=h.device)
@@ -229,7 +229,11 @@ class ConvexIntegral:
 
 
 def _ends(gain: Tensor, slope: Tensor) -> Tensor:
-    """Stack (..., 4, q-1) value and slope at the left end, then at the right end, of each interval between q nodes."""
+    """Return the values and slopes (..., 4, q-1) of a function at both ends of each interval between q nodes.
+
+    `gain` and `slope` (..., q) are its values and slopes at the nodes.  The order of the four numbers is: value at the
+    left end, slope at the left end, value at the right end, slope at the right end.
+    """
     return torch.stack([gain[..., :-1], slope[..., :-1], gain[..., 1:], slope[..., 1:]], -2)
 
 

@@ -4,7 +4,7 @@ The observation y is at a candidate (s, x), and the peak is the best action or t
 
     ES_c = PES_c = I(y; x*_i),   MES_c = I(y; y*_i),   x*_i = argmax_x f(s_i, x),   y*_i = max_x f(s_i, x)
 
-ES and PES are the same number, estimated in two ways.  The candidate's state s differs from s_i, so the closed forms
+ES and PES are the same number, estimated in two ways.  The candidate's state s may differ from s_i, so the closed forms
 for a single state do not apply.  Instead, f(s_i, ·) is drawn jointly at p actions that are likely to be the best one of
 s_i. Every draw gets a label that says where, or how high, its peak is.  `entropy_estimates.py` estimates the mutual
 information between this label and y from the draws.  Derivations and measured errors are in docs/entropy.md.
@@ -64,7 +64,10 @@ class _EntropySearch:
 
 @dataclass(frozen=True)
 class EntropySearch(_EntropySearch):
-    """A recipe for ES_c: how much an observation is expected to reduce the entropy of a state's best action."""
+    """A recipe for conditional entropy search (ES_c).
+
+    ES_c is how much an observation is expected to reduce the entropy of the distribution of a state's best action.
+    """
 
     peaks: int = 24
     draws: int = 4096
@@ -76,10 +79,11 @@ class EntropySearch(_EntropySearch):
 
 @dataclass(frozen=True)
 class PredictiveEntropySearch(_EntropySearch):
-    """A recipe for PES_c: how much the entropy of an observation would fall if a state's best action were known.
+    """A recipe for conditional predictive entropy search (PES_c).
 
-    With `estimate="density"`, the entropy follows from estimated densities of the observation; with "moments", it is
-    that of a Gaussian, which is cheaper but too low.
+    PES_c is how much the entropy of an observation is expected to fall if a state's best action becomes known. With
+    `estimate="density"`, entropies are computed from estimated densities of the observation. With "moments", they are
+    those of Gaussians with the same variances, which is cheaper, but makes the result too low.
     """
 
     estimate: str = "density"
@@ -91,10 +95,11 @@ class PredictiveEntropySearch(_EntropySearch):
 
 @dataclass(frozen=True)
 class MaxValueEntropySearch(_EntropySearch):
-    """A recipe for MES_c: how much the entropy of an observation would fall if a state's best value were known.
+    """A recipe for conditional max-value entropy search (MES_c).
 
-    With `estimate="density"`, the entropy follows from estimated densities of the observation; with "moments", it is
-    that of a Gaussian, which is cheaper but too low.
+    MES_c is how much the entropy of an observation is expected to fall if a state's best value becomes known. With
+    `estimate="density"`, entropies are computed from estimated densities of the observation. With "moments", they are
+    those of Gaussians with the same variances, which is cheaper, but makes the result too low.
     """
 
     draws: int = 16384
@@ -155,10 +160,11 @@ class Information:
         return StatesInformed(self, states, self.tables(flat[first], climb=CLIMB), which)
 
     def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
-        """Return a function for screening: from candidates (r, d) to mutual information (r, m) with peaks of states.
+        """Return a cheap function for screening, from candidates (r, d) to mutual information (r, m).
 
-        There are r candidates and m states (m, d_s).  A peak is the best action or the best value of a state.  The
-        function is cheap because it treats observations as Gaussian, and draws only a few functions from the model.
+        The mutual information is between the observation at each of r candidates and the peak of each of m states
+        (m, d_s).  A peak is the best action or the best value of a state.  The function is cheap because it treats
+        observations as Gaussian, and uses only a few draws from the model.
         """
         tables, m = self.tables(states, climb=0), len(states)
 
@@ -176,7 +182,7 @@ class Information:
         """Compute the mutual information (k, m) of observations at k candidates (k, d) with the peaks of m states each.
 
         A peak is the best action or the best value of a state, and the states are (k, m, d_s). `tables` holds draws of
-        the model in these states, and `which` (k, m) is the index of each state there.
+        the model in these states, and `which` (k, m) is the index of each state in `tables`.
         """
         shape, mine = which.shape, tables.select(which.flatten())
         actions = mine.points[..., self.belief.n_state_dims :].unflatten(0, shape)
@@ -204,7 +210,10 @@ class Information:
         return PeakTables(points, whitening, kept, self.label(values), normals, errors)
 
     def _actions(self, states: Tensor, climb: int) -> Tensor:
-        """Return p actions (c, p, d_x) for each of the states (c, d_s), which are likely to be its best ones."""
+        """Return, for each of c states (c, d_s), p actions (c, p, d_x) that are likely to be its best ones.
+
+        Some of the actions are found by local searches of `climb` steps; with `climb=0`, none are.
+        """
         if self._every is not None:
             return self._every.expand(len(states), -1, -1)
         climbed = self._paths.n if climb else 0
@@ -229,7 +238,7 @@ class StatesInformed:
     def __call__(self, candidates: Tensor, rows: Tensor) -> LineGains:
         """Compute the mutual information (k, m) of observations at k candidates (k, d) with the peaks of m states each.
 
-        A peak is the best action or the best value of a state. For candidate i, the states are those of the set
-        `rows[i]`.
+        A peak is the best action or the best value of a state. The fixed states are sets of m states, and
+        the states of candidate i are those of the set `rows[i]`.
         """
         return self._information.gains(candidates, self._states[rows], self._tables, self._index[rows])

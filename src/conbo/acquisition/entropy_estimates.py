@@ -90,7 +90,8 @@ def root_and_whitening(covariance: Tensor, prior: Tensor) -> tuple[Tensor, Tenso
 
     V has the eigenvectors as columns, and Λ the eigenvalues on its diagonal.  Eigenvalues that are only rounding
     errors, compared with the prior variance of the variables, `prior` (c,), get columns of zeros in both results.  The
-    others are sorted by decreasing size, because a quasi-random sequence is most even in its first dimensions.
+    others are sorted by decreasing size, because V √Λ is multiplied with a quasi-random sequence, which is most even in
+    its first dimensions.
     """
     variances, vectors = torch.linalg.eigh(covariance)
     variances, vectors = variances.flip(-1), vectors.flip(-1)

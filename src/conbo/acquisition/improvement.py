@@ -3,7 +3,7 @@
     EI(p) = σ h(u),   h(u) = φ(u) + u Φ(u),   u = (μ - best) / σ
 
 Reference: Jones, Schonlau & Welch (1998).  Local searches maximize the logarithm (Ament et al., 2023), which has useful
-gradients also where EI underflows.  Rewards are noisy, so the incumbent is the best posterior mean, not the best
+gradients even where EI underflows.  Rewards are noisy, so the incumbent is the best posterior mean, not the best
 reward.
 """
 
@@ -19,10 +19,11 @@ from conbo.models.posterior import Predicts
 
 
 def log_improvement(u: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the log expected improvement log h(u), h(u) = φ(u) + u Φ(u), and its derivative Φ(u) / h(u).
+    """Return log h(u), where h(u) = φ(u) + u Φ(u) is the standardized improvement, and the derivative Φ(u) / h(u).
 
-    Here, u is the posterior mean minus the incumbent, in standard deviations, and φ and Φ are the standard normal
-    density and distribution function.  The result is accurate for u > -1e5.
+    Here, u is the posterior mean minus the incumbent, divided by the posterior standard deviation σ.  The expected
+    improvement itself is σ h(u).  φ and Φ are the standard normal density and distribution function.  The result is
+    accurate for u > -1e5.
     """
     density = -0.5 * u.square() - 0.5 * log(2 * pi)  # log φ
     mills = sqrt(pi / 2) * torch.special.erfcx(-u.clamp_max(5.0) / sqrt(2))  # Φ(u) / φ(u)

@@ -2,7 +2,7 @@
 
     ConBO(s, x) = ∫ KG_c(s'; (s, x)) P[s'] ds'
 
-The value KG_c is a knowledge gradient, or another `StateValue`: what an observation at the candidate (s, x) brings in
+The value KG_c is a knowledge gradient, or another `StateValue`: how useful an observation at the candidate (s, x) is in
 the state s'.  The integral is a sum over all states or over some of them, which `quadrature_states.py` chooses.
 
 Under an average of models (its members), the integral is the weighted sum of the members' integrals.  The number of
@@ -36,15 +36,25 @@ LOOK_AGAIN = 2  # final values use this many times as many states as a local sea
 
 
 class StateValueRecipe(Protocol):
-    """A recipe for what an evaluation is worth in each state, such as a knowledge gradient."""
+    """A recipe for a function that says how much an evaluation at a candidate is worth in any state.
+
+    An example is the knowledge gradient: how much the evaluation is expected to raise the state's best posterior mean.
+    """
 
     def build(self, belief: Belief, generator: torch.Generator) -> StateValue:
-        """Build the object that computes what an evaluation is worth in each state, from what is known so far."""
+        """Build the object that computes how much an evaluation at a candidate is worth in any state.
+
+        It is built from a belief, which is what is known so far.
+        """
 
 
 @dataclass(frozen=True)
 class ConBO:
-    """A recipe for the acquisition function ConBO: what an evaluation is worth in each state, averaged over P[s]."""
+    """A recipe for the acquisition function ConBO: the value of an evaluation, averaged over all states.
+
+    An evaluation in one state also tells something about other states.  So its value, such as the knowledge gradient,
+    is computed in every state, and averaged over the distribution of states P[s].
+    """
 
     value: StateValueRecipe  # what an evaluation is worth in one state, such as a knowledge gradient
     states: StateRuleRecipe = DEFAULT_STATES  # how the states of the quadrature are chosen
@@ -64,7 +74,10 @@ class ConBO:
 
 
 class ConditionalAcquisition:
-    """The acquisition function ConBO under one model: what an evaluation is worth in each state, averaged over P[s]."""
+    """The acquisition function ConBO under one model: the value of an evaluation, averaged over all states.
+
+    The value in a state is, for example, its knowledge gradient.  The average is over the distribution of states P[s].
+    """
 
     climbs_logarithm = False
 
@@ -83,7 +96,7 @@ class ConditionalAcquisition:
         return self.value.seen_seeds if isinstance(self.value, KnowsSeeds) else ()
 
     def for_seeds(self, seeds: Tensor) -> "ConditionalAcquisition":
-        """Return the acquisition function of c points, the i-th of which is evaluated with the seed `seeds[i]`."""
+        """Return the acquisition function for c points, if point i is evaluated with the simulator seed `seeds[i]`."""
         assert isinstance(self.value, KnowsSeeds)
         return ConditionalAcquisition(self._belief, self.value.for_seeds(seeds), self.rule, self._screening_states)
 
@@ -94,7 +107,7 @@ class ConditionalAcquisition:
     def screen(self, points: Tensor) -> Tensor:
         """Return cheap approximate values (c,) at points (c, d), to screen many points.
 
-        The integrals are sums over the same few states for all points.
+        A value is an integral over states, which is approximated by a sum over the same states for all points.
         """
         if self._at_all_states:
             return self._importance(points) @ self.rule.pool_weights
@@ -103,22 +116,25 @@ class ConditionalAcquisition:
         return self.value.rough(states)(points) @ (weights / weights.sum())
 
     def __call__(self, points: Tensor) -> Tensor:
-        """Return accurate values (c,) at points (c, d), with more states in each integral than in local searches."""
+        """Return accurate values (c,) at points (c, d).
+
+        A value is an integral over states, approximated by a sum that may have more states than in local searches.
+        """
         return self.integral(points, LOOK_AGAIN)
 
     def integral(self, points: Tensor, times: int = 1) -> Tensor:
-        """Return the integrals over states (c,) at points (c, d).
+        """Return the values (c,) of the acquisition function at points (c, d), which are integrals over states.
 
-        `times` multiplies the number of states that an integral has in local searches.
+        `times` multiplies the number of states in each integral, relative to that in local searches.
         """
         chosen = self.states_of(points, times)
         gains = self.value.at(chosen.states)(points, torch.arange(len(points), device=points.device))
         return (chosen.weights * gains.values).sum(-1)
 
     def states_of(self, points: Tensor, times: int = 1) -> WeightedStates:
-        """Choose states and weights for the integral over states, for each point (c, d).
+        """Choose, for each of c points (c, d), the states and weights with which its integral over states is computed.
 
-        `times` multiplies the number of states that an integral has in local searches.
+        `times` multiplies the number of states, relative to that in local searches.
         """
         return self.rule.around(points[:, : self._d_s], self._importance(points), times)
 
@@ -147,7 +163,7 @@ class AveragedAcquisition:
 
     @property
     def value(self) -> StateValue:
-        """What an evaluation is worth in each state: the weighted average over the models."""
+        """The value of an evaluation in any state: the weighted average of its values under the models."""
         return MixtureGains(tuple(part.value for part in self.parts), self.weights)
 
     @property
@@ -156,7 +172,7 @@ class AveragedAcquisition:
         return max((part.seen_seeds for part in self.parts), key=len)
 
     def for_seeds(self, seeds: Tensor) -> "AveragedAcquisition":
-        """Return the acquisition function of c points, the i-th of which is evaluated with the seed `seeds[i]`.
+        """Return the acquisition function for c points, if point i is evaluated with the simulator seed `seeds[i]`.
 
         Models without common random numbers ignore the seeds.
         """
@@ -172,9 +188,9 @@ class AveragedAcquisition:
         return self.integral(points, LOOK_AGAIN)
 
     def integral(self, points: Tensor, times: int = 1) -> Tensor:
-        """Return the integrals over states (c,) at points (c, d), averaged over the models.
+        """Return the values (c,) at points (c, d): integrals over states, averaged over the models.
 
-        `times` multiplies the number of states that an integral has in local searches.
+        `times` multiplies the number of states in each integral, relative to that in local searches.
         """
         return weighted(self.weights, [part.integral(points, times) for part in self.parts])
 

@@ -50,7 +50,7 @@ class Estimator(Protocol):
 
 
 def discrete_gain(mean: Tensor, slope: Tensor, similarity: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the knowledge gradient (...) over q actions, E[max (mean + slope Z)] - max mean, with Z ~ N(0, 1).
+    """Return the knowledge gradient (...) over q actions, E[max (`mean` + `slope` Z)] - max `mean`, with Z ~ N(0, 1).
 
     Also return its derivatives (..., q) with respect to the slopes.  `similarity` is not used; it is an argument
     because every `GainRule.combine` gets it.
@@ -73,7 +73,11 @@ def _integral(n_z: int, spread: float, device: torch.device) -> ConvexIntegral:
 
 @dataclass(frozen=True)
 class HybridKG:
-    """A recipe for the knowledge gradient from the best actions at a few values of the standardized observation Z."""
+    """A recipe for the knowledge gradient, estimated from a few values of the standardized observation Z.
+
+    For each of these values, a search finds the action that would be the best one after such an observation.  From the
+    posterior means of these actions, the expectation over all Z is estimated.
+    """
 
     n_z: int = 5  # number of values of Z
     spread: float = SPREAD  # standard deviation of the normal distribution whose quantiles these values are
@@ -113,8 +117,7 @@ class MonteCarloKG:
     def build(self, belief: Belief, generator: torch.Generator) -> StateValue:
         """Build the object that computes knowledge gradients of candidates in states, for one belief.
 
-        This draws the random observations, as standard normal deviations from what is expected. They are the same for
-        all candidates and states.
+        The standardized random observations are drawn here, once. They are the same for all candidates and states.
         """
         samples = torch.randn(self.n_z, generator=generator, dtype=torch.float64)
         nodes = torch.cat([samples, torch.zeros(1, dtype=torch.float64)]).to(belief.device)  # zero gives μⁿ itself
@@ -140,8 +143,8 @@ class DiscreteKG:
     def build(self, belief: Belief, generator: torch.Generator) -> StateValue:
         """Build the object that computes knowledge gradients of candidates in states, for one belief.
 
-        This draws the n random actions among which the best action is sought. They are the same for all candidates and
-        states.
+        The n random actions among which the best action is sought are drawn here, once. They are the same for all
+        candidates and states.
         """
         d_x = belief.space.n_action_dims
         drawn = torch.rand(self.n, d_x, generator=generator, dtype=torch.float64).to(belief.device)

@@ -62,9 +62,9 @@ def knowledge_gradient_bounds(gains: ExactGains, candidates: Tensor, states: Ten
 def thorough_maxima(gains: ExactGains, functions: ActionFunctions, nodes: Tensor, basins: Tensor) -> Maxima:
     """Maximize mean(x) + z slope(x) over actions x, for every function in `functions` and every z in `nodes`.
 
-    Such a function is the posterior mean in a state after a new reward, which is z standard deviations above its
-    prediction. Local searches start from the best actions of the pool, the local maxima of the present posterior mean
-    (`basins`), and the candidate's action.
+    In a state, mean(x) + z slope(x) is the posterior mean of action x after a new reward at a candidate, if that reward
+    is z standard deviations above its prediction. Local searches start from the best actions of the pool, the local
+    maxima of the current posterior mean (`basins`), and the candidate's action.
     """
     pool = gains.pool
     mean, slope = functions.pooled(pool.correlation, pool.features)

@@ -24,7 +24,11 @@ from conbo.search.action_candidates import action_candidates
 
 @dataclass(frozen=True)
 class OptimisticGap:
-    """A recipe for the gap between the upper confidence bound of a point and the best lower bound in its state."""
+    """A recipe for the optimistic gap: a point's upper confidence bound minus the highest lower bound in its state.
+
+    The bounds are `beta` posterior standard deviations above and below the posterior mean.  The highest lower bound is
+    the maximum over all actions in the state of the point.
+    """
 
     beta: float = 2.0  # number of standard deviations between the mean and each bound
 
@@ -41,7 +45,10 @@ class OptimisticGap:
 
 @dataclass(frozen=True)
 class GapAcquisition:
-    """The acquisition function: a point's upper confidence bound minus the best lower bound in its state."""
+    """The optimistic gap as an acquisition function.
+
+    The gap is a point's upper confidence bound, minus the highest lower confidence bound of any action in its state.
+    """
 
     n_state_dims: int
     upper: StateProfile  # upper bounds μ + β σ, and the highest of them in each state
@@ -49,11 +56,17 @@ class GapAcquisition:
     climbs_logarithm = False
 
     def screen(self, points: Tensor) -> Tensor:
-        """Return the gaps (c,) between upper and best lower bounds at points (c, d); cheap enough for screening."""
+        """Return the gaps (c,) at points (c, d), or zero where they are negative; they are cheap enough for screening.
+
+        A gap is the point's upper confidence bound minus the highest lower bound of any action in its state.
+        """
         return self(points)
 
     def __call__(self, points: Tensor) -> Tensor:
-        """Return the gaps (c,) between upper and best lower bounds at points (c, d); negative gaps become zero."""
+        """Return the gaps (c,) at points (c, d), or zero where they are negative.
+
+        A gap is the point's upper confidence bound minus the highest lower bound of any action in its state.
+        """
         return self.value(points)[0].clamp_min(0)
 
     def local(self, starts: Tensor) -> BatchedFunction:
@@ -65,9 +78,10 @@ class GapAcquisition:
         return function
 
     def value(self, points: Tensor) -> tuple[Tensor, Tensor]:
-        """Return upper bounds minus the state's best lower bound (c,) at points (c, d), and gradients (c, d).
+        """Return the gaps (c,) at points (c, d), and their gradients (c, d).
 
-        If the difference is negative, another action of the state is better with confidence.
+        A gap is the point's upper confidence bound minus the highest lower bound of any action in its state.  If it is
+        negative, another action is better in this state with confidence.
         """
         high, high_gradient = self.upper.quantile(points)
         low, low_gradient = self.lower.best(points[:, : self.n_state_dims])

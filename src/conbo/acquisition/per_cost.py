@@ -48,7 +48,7 @@ class AcquisitionPerCost:
         return self.acquisition.seen_seeds if isinstance(self.acquisition, SeedsMatter) else ()
 
     def for_seeds(self, seeds: Tensor) -> "AcquisitionPerCost":
-        """Return the acquisition function of c points, the i-th of which is evaluated with the seed `seeds[i]`."""
+        """Return the acquisition function for c points, if point i is evaluated with the simulator seed `seeds[i]`."""
         assert isinstance(self.acquisition, SeedsMatter)
         return AcquisitionPerCost(self.acquisition.for_seeds(seeds), self.cost)
 

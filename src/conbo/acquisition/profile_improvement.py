@@ -54,7 +54,8 @@ class ProfileImprovement:
 class ProfileQuantileImprovement:
     """A recipe for profile expected quantile improvement (PEQI): improvement over the best quantile in the same state.
 
-    What improves is a quantile of the posterior, after one more observation at the point.
+    One more observation at a point changes its posterior quantile.  The improvement is the amount by which this new
+    quantile exceeds the highest current quantile of any action in the same state.
     """
 
     quantile: float = 0.75  # probability of the posterior quantile that is improved, as in the ConBO paper
@@ -170,11 +171,12 @@ class StateProfile:
 def after_observing(
     moments: Moments, level: float, noise: Tensor, noise_gradient: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Predict the posterior quantile of c points after one more observation there: its mean and standard deviation.
+    """Predict, for each of c points, the posterior quantile after one more observation there.
 
-    The quantile is `level` standard deviations above the posterior mean, and `noise` (c,) is the variance of the
-    observation's noise, with gradients (c, d).  The result is the mean (c,), its gradients (c, d), the standard
-    deviation (c,) and its gradients (c, d).
+    The new quantile depends on the observation, so its mean and standard deviation are predicted.  The quantile
+    is `level` standard deviations above the posterior mean, and `noise` (c,) is the variance of the observation's
+    noise, with gradients (c, d).  The result is the mean (c,), its gradients (c, d), the standard deviation (c,) and
+    its gradients (c, d).
     """
     variance, variance_gradient = moments.variance.clamp_min(LEAST_VARIANCE), moments.variance_gradient
     total = variance + noise

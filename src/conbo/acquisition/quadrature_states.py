@@ -4,11 +4,11 @@ For a few states the integral is a sum.  Otherwise it is a quadrature with some 
 an observation is high:
 
 - `StratifiedStates` (default): a quasi-random pool of states that follows P[s] is ordered along a space-filling curve.
-  For every candidate, it is cut into cells of equal importance, where the importance of a state is a rough estimate of
-  its value.  The middle state of each cell represents the cell, with a weight proportional to P[s] / importance.  A
-  state with more importance than a cell represents only itself, such as the candidate's own state if states are hardly
-  correlated.  This also works for mixtures of real and categorical states.  If there are only hundreds of states, all
-  of them are in the pool.
+  For every candidate, the pool is cut into cells of equal importance, where the importance of a state is a rough
+  estimate of the candidate's value there.  The middle state of each cell represents the cell, with a weight
+  proportional to P[s] / importance.  A state with more importance than a cell represents only itself, such as the
+  candidate's own state if states are hardly correlated.  This also works for mixtures of real and categorical states.
+  If there are only hundreds of states, all of them are in the pool.
 - `GaussianStates`: the ConBO paper's importance sampling from N(s, diag(l_s²)), where l_s are the lengthscales of the
   states; sampled states outside the space have weight zero.
 """
@@ -46,7 +46,10 @@ class StateRule(Protocol):
 
     @property
     def pool(self) -> Tensor:
-        """States (p, d_s) from which those of the quadrature are chosen: a sample from P[s], or all states."""
+        """States (p, d_s) that represent P[s]: a sample from it, or all states.
+
+        Candidates are screened in some of these states, and a rule may choose the states of the quadrature from them.
+        """
 
     @property
     def pool_weights(self) -> Tensor:
@@ -73,7 +76,7 @@ class StateRuleRecipe(Protocol):
     def shared(self, share: float) -> Self:
         """Return the recipe of a cheaper rule, whose number of states is multiplied by `share`, which is at most one.
 
-        Under an average of models, it is the weight of one model.
+        This serves averages of models, in which a model with a small weight gets few states.
         """
 
 
@@ -163,10 +166,10 @@ class _Strata:
 def by_importance(importance: Tensor, n: int) -> tuple[Tensor, Tensor]:
     """Choose n representatives of p states for each of r candidates, given the importance (r, p) of each state.
 
-    Return the indices (r, n) of the chosen states, and how many states each of them represents (r, n).  A state with
-    more than one n-th of the total importance is chosen, and represents itself.  The others are cut into cells of equal
-    importance, and the middle state represents its cell.  The number of states that it represents is the importance of
-    the cell divided by its own.
+    Return the indices (r, n) of the chosen states, and the numbers (r, n) of states that they represent.  A state with
+    more than one n-th of the total importance is chosen, and represents only itself.  The others are cut, in their
+    order, into cells of equal importance, and the middle state of a cell represents the whole cell.  The number of
+    states that it represents is the importance of the cell divided by that of the middle state.
     """
     highest, order = importance.topk(n)
     alone = (n * highest > importance.sum(-1, keepdim=True)).sum(-1, keepdim=True)  # (r, 1), always below n
@@ -188,7 +191,8 @@ def _scaled(importance: Tensor) -> Tensor:
 class GaussianStates:
     """A recipe for the ConBO paper's importance sampling: states s_i ~ N(s, diag(l_s²)) around the candidate's state s.
 
-    Here, l_s are lengthscales.  Weights are P[s_i] divided by the normal density, and zero outside the space.
+    Here, l_s are the lengthscales of the states.  The weight of s_i is P[s_i] divided by the normal density, and zero
+    if s_i is outside the space.
     """
 
     n_states: int = 20  # number of sampled states
@@ -204,8 +208,8 @@ class GaussianStates:
     def build(self, belief: Belief, generator: torch.Generator) -> StateRule:
         """Build the rule for one belief; states are sampled with the same standard normal draws for all candidates.
 
-        If there are few states, the rule takes all of them.  If some state parameter is categorical, it is stratified
-        sampling instead.
+        If there are few states, the rule takes all of them instead.  Otherwise, if some state parameter is categorical
+        or an integer, the rule is that of `StratifiedStates`.
         """
         exact = exact_states(belief)
         if exact is not None:

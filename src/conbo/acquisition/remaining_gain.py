@@ -17,10 +17,10 @@ FINALISTS = 3  # number of the tried actions of each state whose gain is compute
 
 
 def best_gains(belief: Belief, states: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
-    """Return how much one more evaluation in each state (m, d_s) could gain (m,), and the best points (m, d) for it.
+    """Return the highest gains (m,) of one more evaluation in each of m states (m, d_s), and their points (m, d).
 
     The gain is the expected rise of the best posterior mean of the same state, in units of the reward.  The search
-    tries actions near the policy's actions (m, d_x), and evenly spread ones.
+    tries actions near the policy's `actions` (m, d_x), evenly spread ones, and observed ones.
     """
     m = len(states)
     generator = torch.Generator().manual_seed(0)

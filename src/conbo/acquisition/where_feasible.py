@@ -58,10 +58,11 @@ class FeasibleAcquisition:
         return self.acquisition(points) * self._probability(points)
 
     def local(self, starts: Tensor) -> BatchedFunction:
-        """Return the function that local searches from starts (r, d) maximize: the product, or its logarithm.
+        """Return the function that local searches from starts (r, d) maximize.
 
-        There are r starts.  The function takes k points (k, d) and the indices (k,) of their starts, and returns values
-        (k,) and gradients (k, d).
+        It is the acquisition function times the probability of feasibility, or the logarithm of this product.  There
+        are r starts.  The function takes k points (k, d) and the indices (k,) of their starts, and returns values (k,)
+        and gradients (k, d).
         """
         inner, log = self.acquisition.local(starts), self.climbs_logarithm
 

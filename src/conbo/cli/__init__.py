@@ -64,7 +64,7 @@ _HOME = {name: home for commands in SECTIONS.values() for name, (home, _) in com
 
 
 class Commands(click.Group):
-    """The group of all commands, each imported on its first use; an error is printed as one line, with an exit code."""
+    """The group of all commands; a command is imported when it is called, and an error is printed as one line."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names of the commands, in the order in which the help lists them."""
@@ -92,7 +92,10 @@ class Commands(click.Group):
         standalone_mode: bool = True,
         **extra: Any,
     ) -> NoReturn:
-        """Run one command and exit with its code; `--debug`, anywhere in the line, shows the traceback of an error."""
+        """Run one command and exit with its exit code.
+
+        With `--debug`, anywhere in the arguments, an error is raised with its traceback instead of printed.
+        """
         gc.set_threshold(*GC_THRESHOLDS)
         atexit.register(gc.freeze)  # otherwise the last collections, of what ends anyway, take a tenth of a second
         given = list(sys.argv[1:] if args is None else args)

@@ -107,10 +107,11 @@ def bench(
 ) -> None:
     """Compare methods on a test problem.
 
-    PROBLEM is a built-in name, a variant of one such as branin:width=0.5,noise=1, or path/to/file.py:name of a
-    conbo.problems.Problem of your own. With the same seed, all methods begin with the same points and get the same
-    noise. Policies are scored by their opportunity cost over P[s], or by their mean reward if the best policy is
-    unknown. If a problem has constraints, the share of states in which a policy violates one is also a score.
+    PROBLEM is a built-in problem, a variant of a built-in problem, such as branin:width=0.5,noise=1, or a
+    conbo.problems.Problem of your own, as path/to/file.py:name. With the same seed, all methods begin with the same
+    points and get the same noise. Policies are scored by their opportunity cost over P[s], or by their mean reward if
+    the best policy is unknown. If a problem has constraints, policies are also scored by the share of states in which
+    they violate a constraint.
 
     \b
       conbo bench branin -m conbo -m revi --seeds 20 --out out/branin
@@ -166,8 +167,8 @@ def reproduce(
 
     FIGURE is a name that --list shows, or `all`. Runs that are already in the folder are not made again: if you copy
     the packed runs from results/ to the folder, the figures are drawn without any new run. Every run records the
-    version, the platform and a fingerprint of the code that it depends on; --stale lists the runs that were made by
-    other code than today's.
+    version, the platform and a fingerprint of the code that it depends on; --stale lists the runs whose code or
+    settings have changed since.
 
     \b
       conbo reproduce --list
@@ -272,10 +273,10 @@ def _show(folder: Path, against: str, plot: Path | None, problems: Sequence[str]
 
 
 def _truth(name: str, named: Sequence[str]) -> str | None:
-    """A sentence on what it is worth to know the state of a problem; None if that is unknown.
+    """Return a sentence on how much it is worth to know the state in the problem `name`; None if that is unknown.
 
-    A user's problem file is executed only if it is in `named`, the problems of this command, because the runs in a
-    folder may be somebody else's.
+    A problem that is defined in a Python file is loaded only if it is in `named`, the problems that the user gave to
+    this command. Loading executes the file, and the runs in a folder may come from somebody else.
     """
     from conbo.experiments.problem_names import load_problem
     from conbo.problems.value_of_state import value_of_state

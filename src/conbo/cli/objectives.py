@@ -47,9 +47,10 @@ def timeout_option(meaning: str) -> Callable[[Command], Command]:
 def source_and_objective(
     arguments: tuple[str, ...], command: str | None, timeout: float | None
 ) -> "tuple[str, AnyObjective]":
-    """The first argument, which names the study, and the objective.
+    """Return the source of the study, which is a study file or a storage, and the objective.
 
-    The objective is the program of `--command` or, without that option, the function that the last argument names.
+    The source is the first argument, or study.toml if it is left out. The objective is the program of `--command`, for
+    which `timeout` is the limit in seconds; without that option, it is the function that the last argument names.
     """
     if command is not None:
         (source,) = leading_study(arguments)
@@ -102,9 +103,9 @@ def _functions(members: dict[str, object]) -> str:
 class Program:
     """An objective that runs a program for every evaluation; the last line that the program prints is the reward.
 
-    Each word of the template may contain {names} of states and actions, also with a format, as in {stock:.2f}, and
-    {seed} if trials have seeds. The template is split into words before values are inserted, and no shell is involved,
-    so that a value can never run as a command.
+    Each word of the template may contain {names} of states and actions, optionally with a format, as in {stock:.2f},
+    and {seed} if trials have seeds. The template is split into words before values are inserted, and no shell is
+    involved, so that a value can never run as a command.
     """
 
     template: str  # command line with {names}
@@ -157,7 +158,10 @@ class Program:
         return ["".join(_filled(word, values)) for word in shlex.split(self.template)]
 
     def check(self, space: "Space", seeded: bool = False) -> None:
-        """Raise SettingError unless the program exists and its {names} are parameters of the space, or the seed."""
+        """Raise SettingError unless the program exists and each {name} in its command line is a parameter of the space.
+
+        If trials have seeds (`seeded`), the command line must contain {seed} as well.
+        """
         from conbo.spaces import closest
 
         known = (*space.states, *space.actions, *([SEED] if seeded else []))

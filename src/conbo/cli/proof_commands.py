@@ -102,8 +102,9 @@ def compare(
     """Compare the policy with a rule of your own, such as what is done today.
 
     RULE is file.py:function or module:function, a function of the state that returns the action; a .csv file with a
-    column for every state and action, of which the row with the nearest state is used; or a policy.json. By default,
-    the model predicts what both earn; with --objective or --command, both are evaluated in the same fresh states.
+    column for every state and action, in which the row with the nearest state gives the action; or a policy.json. By
+    default, the model predicts what the policy and the rule earn; with --objective or --command, both are evaluated in
+    the same fresh states.
     """
     if objective is not None and command is not None:
         raise click.UsageError("What to evaluate must be given once: --objective or --command.")

@@ -9,7 +9,7 @@ from conbo.method_table import method
 
 
 def settings_record(name: str) -> dict[str, Any]:
-    """The settings of a built-in method as nested dicts; an object is a dict with the name of its class as `type`."""
+    """The settings of a built-in method as nested dicts; an object becomes a dict whose `type` is its class name."""
     found = method(name)
     return {
         "proposal": _record(found.proposal),

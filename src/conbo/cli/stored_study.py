@@ -1,4 +1,4 @@
-"""Reads a stored study and records the results of its trials without its model, so that torch is not needed."""
+"""Reads a stored study, and records results of its trials, without loading the model, so that torch is not needed."""
 
 from collections.abc import Mapping
 from typing import Any, get_args
@@ -34,13 +34,13 @@ class StoredStudy:
         self.trials = tuple(sorted(self._records.news().trials, key=lambda trial: trial.number))
 
     def parameter_rows(self) -> list[tuple[str, str]]:
-        """A row for every state and action, for printing: its role, and its name, type and range in words."""
+        """Return a row (role, description) for every state and action, to print: its name, type and range in words."""
         with errors_about(self._records.origin):
             return parameter_rows(self.space)
 
     @property
     def parameters(self) -> set[str]:
-        """The names of the states and actions; empty before the first trial."""
+        """The names of the states and actions, taken from the first trial; empty if there is no trial yet."""
         return {name for trial in self.trials[:1] for name in (*trial.state, *trial.action)}
 
     @property

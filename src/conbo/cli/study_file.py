@@ -63,7 +63,7 @@ class StudyFile:
 
 
 def read_study_file(path: Path) -> StudyFile:
-    """Read and check a study file; raises SettingError, which names the file, the key and the value."""
+    """Read a study file; if it is invalid, raise SettingError, which names the file, the key and the value."""
     with _errors_name(path):
         found = _study_file(path, _read(path))
         conbo.Optimizer(found.space, **found.settings)  # checks all settings, and does not import torch
@@ -79,7 +79,7 @@ def _errors_name(path: Path) -> Iterator[None]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """The tables of the file, after a check of all keys and of the simple values."""
+    """Parse a study file; check its top-level keys, and the types of text settings, the constraints and the seed."""
     try:
         record = tomllib.loads(path.read_text(encoding="utf-8"))
     except UnicodeDecodeError as error:
@@ -101,7 +101,10 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _storage(path: Path, record: dict[str, Any]) -> str:
-    """The storage of the study: a URL unchanged, or a path relative to the folder of the study file."""
+    """Return the storage that a study file names; by default an SQLite file with the study file's name and ending .db.
+
+    A URL is returned unchanged, and a path is taken relative to the folder of the study file.
+    """
     storage: str = record.get("storage", f"{path.stem}.db")
     return storage if "://" in storage else str(path.parent / storage)
 
@@ -161,9 +164,10 @@ def _recipe(where: str, entry: object, parameter: "Parameter") -> "MarginalRecip
 
 
 def _built(where: str, entry: object, kinds: Mapping[str, Callable[..., Any]]) -> Any:
-    """The object that a table describes: its `type` names one of these kinds, and its other keys are the arguments.
+    """Build the object that a table of a study file describes.
 
-    `where` is the place of the table in the file, for error messages.
+    The table's `type` selects one of the functions in `kinds`, which is called with the table's other keys as keyword
+    arguments. `where` is the name of the table in the file, such as "states.demand", for error messages.
     """
     settings = dict(_table(where, entry))
     kind = settings.pop("type", None)
@@ -194,9 +198,9 @@ def _check_keys(where: str, table: Mapping[str, object], known: Mapping[str, obj
 
 
 def parse_value(parameter: "Parameter", text: str) -> "Value":
-    """Convert a text to a value of the parameter: a number, or one of its choices.
+    """Convert a string to a value of the parameter: a number, or one of its choices.
 
-    A text that cannot be converted is returned unchanged; the space refuses it later.
+    A string that cannot be converted is returned unchanged; the space rejects it later.
     """
     if isinstance(parameter, conbo.Categorical):
         return next((choice for choice in parameter.choices if text in (str(choice), _as_toml(choice))), text)

@@ -34,10 +34,10 @@ def study_arguments(metavar: str = "[STUDY]") -> Callable[[Command], Command]:
 
 
 def leading_study(arguments: Sequence[str], *names: str) -> tuple[str, ...]:
-    """Return the values of a command's arguments: the source of the study, then one argument for each of `names`.
+    """Return the source of the study, followed by one argument of the command for each of `names`.
 
-    The names are those in error messages. The source may be left out and is then study.toml. Raises click.UsageError
-    if the number of arguments is wrong.
+    The source is the first argument; if it is left out, it is study.toml. `names` are placeholders such as OBJECTIVE,
+    which error messages show. Raises click.UsageError if there are too few or too many arguments.
     """
     if len(arguments) == len(names):
         return STUDY_FILE, *arguments
@@ -48,7 +48,7 @@ def leading_study(arguments: Sequence[str], *names: str) -> tuple[str, ...]:
 
 
 def create_or_resume(source: str, name: str | None, device: str = "cpu") -> "Study":
-    """Open the study of a study file, or create it if it does not exist; from a storage, open an existing study."""
+    """Open the study of a study file, and create it if it does not exist; from a storage, open an existing study."""
     if not source.endswith(".toml"):
         return open_existing(source, name, device)
     study_file = _study_file(source)
@@ -73,9 +73,10 @@ def stored_study(source: str, name: str | None) -> "StoredStudy":
 
 
 def location(source: str, name: str | None) -> tuple[str, str]:
-    """The storage and the name of the study.
+    """Return the storage and the name of the study.
 
-    If no name is given, it is the one in the study file or, for a storage, that of its only study, or "default".
+    If `name` is None, a study file gives the name; in a storage, the only study is meant, or else the one that is
+    called "default". Raises SettingError if a storage has several studies and none has this name.
     """
     if source.endswith(".toml"):
         study_file = _study_file(source)
@@ -102,7 +103,7 @@ def stored_names(storage: str) -> list[str]:
 
 
 def unfolded_log(source: str) -> str | None:
-    """The name of an SQLite database's write-ahead log, if it has changes that the database file may lack, or None."""
+    """Return the name of an SQLite file's write-ahead log; None if it has no changes that the SQLite file may lack."""
     from conbo.study.database import Database
     from conbo.study.sqlite_file import log_size
 
@@ -136,7 +137,7 @@ def existing_file(source: str) -> Path:
 
 
 def parse_state(parameters: "Mapping[str, Parameter]", pairs: Sequence[str]) -> "dict[str, Value]":
-    """The state that texts such as `demand=1.2` describe; the space checks names and values later."""
+    """Convert strings such as `demand=1.2` to a state, or an action; the space checks names and values later."""
     from conbo.cli.study_file import parse_value
 
     state: dict[str, Value] = {}
@@ -149,7 +150,7 @@ def parse_state(parameters: "Mapping[str, Parameter]", pairs: Sequence[str]) -> 
 
 
 def parse_row(parameters: "Mapping[str, Parameter]", row: Mapping[str, Any]) -> "dict[str, Value]":
-    """The values of those columns of a row that are parameters; texts of a CSV file are converted."""
+    """Return the values of those columns of a row that are parameters; strings, as in CSV files, are converted."""
     from conbo.cli.study_file import parse_value
 
     return {

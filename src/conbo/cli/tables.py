@@ -28,9 +28,9 @@ READABLE = (".csv", ".json")
 
 
 def read_rows(path: Path) -> dict[str, dict[str, Any]]:
-    """The rows of a CSV file or of a JSON list of objects, by their place in the file, such as "line 3".
+    """Return the rows of a CSV file, or of a JSON file with a list of objects, as dicts from columns to values.
 
-    All values of a CSV file are texts.
+    The keys of the result are the places of the rows in the file, such as "line 3". Values of a CSV file are strings.
     """
     if path.suffix.lower() in (".parquet", ".xlsx"):
         raise SettingError(f"a table must be read from a .csv or .json file, but got '{path}'.")
@@ -47,7 +47,11 @@ def read_rows(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def from_rows(path: Path, rows: Mapping[str, dict[str, Any]], read: Callable[[dict[str, Any]], Read]) -> list[Read]:
-    """Return what `read` returns for each row of a file; raise StudyError, which lists the rows that `read` refuses."""
+    """Apply `read` to every row of a file, and return the results.
+
+    `rows` are the rows by their place in the file, such as "line 3". If `read` raises a ConboError for some of them,
+    raise StudyError, which lists the places and errors of all these rows.
+    """
     results: list[Read] = []
     wrong: list[str] = []
     for place, row in rows.items():
@@ -68,7 +72,10 @@ def _whole(row: dict[Any, Any]) -> dict[str, Any]:
 
 
 def check_table(path: Path, endings: Iterable[str] = TABLES) -> None:
-    """Raise SettingError unless a table can be written to a file of this name; call it before a long computation."""
+    """Raise SettingError if `path` has none of the `endings`, and ConboError if a library that writes it is missing.
+
+    Call it before a long computation whose result is to be written.
+    """
     if path.suffix.lower() not in endings:
         raise SettingError(f"a table must be written as {', '.join(endings)}, but got '{path}'.")
     _library(path)
@@ -135,12 +142,15 @@ def as_columns(rows: Sequence[Sequence[object]]) -> str:
 
 
 def shown(value: object) -> str:
-    """The text of a value; a float has six significant digits."""
+    """Return a value as a string; a float has six significant digits."""
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def parameter_rows(space: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """A row for every state and action in the record of a space: its role, and its name, type and range in words."""
+    """Return a row (role, description) for every state and action of a space, to print.
+
+    A description has the name, type and range. `space` is the result of `Space.to_dict`.
+    """
     rows, fields = [], Fields.of(space, "space")
     for role, key in (("state", "states"), ("action", "actions")):
         for i, record in enumerate(fields.items(key)):

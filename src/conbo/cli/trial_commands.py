@@ -99,8 +99,9 @@ def tell(
     With several outcomes besides the reward, give --outcome once for each.
 
     In a file, a column `noise` may hold noise variances, columns such as `outcome:wait` may hold other outcomes, and a
-    text in a column `error` says that the trial failed. Rows with neither a reward nor an error are left for later. If
-    any row is wrong, all wrong rows are listed and nothing is recorded.
+    message in a column `error` says that the trial failed. Rows with neither a reward nor an error are left for later.
+    If any row is invalid, for example because its trial does not exist, all invalid rows are listed and nothing is
+    recorded.
     """
     from conbo.cost_rules import with_cost
     from conbo.trials import Outcomes
@@ -137,10 +138,10 @@ def _tell_rows(study: "StoredStudy", path: Path) -> int:
 def _result(
     study: "StoredStudy", told: "dict[int, Trial]", row: Mapping[str, Any]
 ) -> "tuple[int, Outcomes | str] | None":
-    """The number of a row's trial, and its outcomes or its error; None if the row has neither.
+    """Return the number of a row's trial, and the trial's outcomes or error; None if the row has neither.
 
-    `told` holds the trials with the results of the rows before this one, and this row's result is added to it. Raises
-    TrialError if the trial already has a different result there.
+    `told` maps numbers to trials, with the results of the rows that were read before; the result of this row is added
+    to it. Raises TrialError if the trial already has a different result there.
     """
     # columns of parameters do not count, because a parameter may be called `error`
     row = {name: cell for name, cell in row.items() if name not in study.parameters}
@@ -204,8 +205,8 @@ def _reward(text: object, what: str = "reward") -> float:
 def fail(arguments: tuple[str, ...], name: str | None, error: str) -> None:
     """Record that a trial will have no reward.
 
-    With --error, the trial counts as a failed evaluation, from which the study may learn where others fail. Without
-    it, the trial is canceled.
+    With --error, the trial counts as a failed evaluation, from which the study may learn where evaluations fail.
+    Without it, the trial is canceled.
     """
     source, number = leading_study(arguments, "ID")
     stored_study(source, name).fail(_number(number), error)
@@ -218,7 +219,7 @@ def import_results(arguments: tuple[str, ...], name: str | None) -> int:
 
     The file has a column for every state and action, and a column `reward`. It may have a column `noise`, and columns
     such as `outcome:wait` for other outcomes; with common random numbers, it must have a column `seed`. If any row is
-    wrong, all wrong rows are listed and nothing is added.
+    invalid, for example because a value is out of range, all invalid rows are listed and nothing is added.
     """
     source, path = leading_study(arguments, "FILE")
     added = create_or_resume(source, name).import_csv(path)

@@ -112,8 +112,8 @@ def policy(
 ) -> None:
     """Show the best action for a state, or for a CSV file of states.
 
-    The columns of the file are kept. A column for every action is added, and the predicted reward with one standard
-    deviation of that estimate, without the noise of a single reward.
+    The columns of the file are kept, and columns are added for every action, for the predicted reward, and for the
+    standard deviation of this prediction, which does not include the noise of a single reward.
     """
     (source,) = leading_study(arguments)
     if output is not None:

@@ -32,7 +32,7 @@ def best_grid(comparison: Comparison, library: str) -> str | None:
 
 
 def in_words(comparison: Comparison) -> Comparison:
-    """The comparison with readable names of methods instead of labels, and with only the best grid of each library."""
+    """The comparison with readable names instead of labels, and with only the best grid of states of each library."""
     shown = {label: name for label, name in NAMES.items() if label in comparison.costs}
     for library, name in GRIDS.items():
         if (best := best_grid(comparison, library)) is not None:

@@ -24,7 +24,7 @@ METRIC = "reward"
 class AxSearch:
     """The search with Ax for the best action of one state.
 
-    The client is built anew for every suggestion, from the results so far, so that a run can be continued
+    The Ax client is rebuilt for every suggestion, from the results so far, so that a run can be continued
     after any evaluation.
     """
 
@@ -39,9 +39,9 @@ class AxSearch:
         return dict(parameters)
 
     def best(self, tried: Sequence[tuple[Point, float]]) -> dict[str, Value]:
-        """The best observed action if rewards are exact, else the one that Ax's model predicts to be best.
+        """The best observed action if rewards have no noise, else the action that Ax's model predicts to be best.
 
-        `tried` holds the actions tried so far with their rewards.
+        `tried` holds the actions tried so far with their rewards. If there is only one, it is the best.
         """
         if self.exact or len(tried) < 2:
             return best_observed(tried)

@@ -43,12 +43,12 @@ class BotorchContextual:
     name: str = "botorch EI at drawn states"
 
     def enter(self, problem: Problem, settings: RunSettings, evaluations: int) -> "ContextualContestant":
-        """Create the optimizer that makes one run; it does not depend on the number of evaluations."""
+        """Create the optimizer that makes one run; `evaluations` is unused, because suggestions do not depend on it."""
         return ContextualContestant(problem, settings)
 
 
 class ContextualContestant(TrialList):
-    """Suggests the initial design of conbo's methods, then points by contextual expected improvement."""
+    """Suggests the same initial design as conbo's methods, then points by EI at states that are drawn from P[s]."""
 
     def __init__(self, problem: Problem, settings: RunSettings) -> None:
         super().__init__()

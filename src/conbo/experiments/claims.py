@@ -226,9 +226,10 @@ def verdict(checks: Sequence[Check]) -> str:
 
 
 def counted(checks: Sequence[Check]) -> str:
-    """A text on the checks of a claim: how many hold, how many are undecided, and the first ones that do not hold.
+    """A summary of the checks of a claim: how many hold, how many are undecided, and the first ones that do not hold.
 
-    If the methods compared are better in some checks and level or worse in others, these are counted too.
+    A check may also find that a method is better than another, level with it, or worse. If these findings differ
+    between the checks, the summary counts them too.
     """
     if not checks:
         return ""

@@ -80,7 +80,7 @@ class Alternative(Protocol):
 
     @property
     def name(self) -> str:
-        """The label in tables and files."""
+        """The label of this alternative in tables and files."""
 
     def enter(self, problem: Problem, settings: RunSettings, evaluations: int) -> Contestant:
         """Create the algorithm that makes one run with this number of evaluations."""

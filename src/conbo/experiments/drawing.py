@@ -69,8 +69,8 @@ def styled(draw: Draw) -> Draw:
 def style_of(method: str, methods: Sequence[str] = ()) -> dict[str, Any]:
     """The color and line style of a method, as options of matplotlib.
 
-    A method that is not in `STYLES` gets a color by its place among the other such methods in `methods`. A label
-    `method/model`, which stands for a method with another model than its own, has a dotted line.
+    `methods` are all methods of the figure. Those that are not in `STYLES` get the colors of `OTHERS`, in turn. A label
+    `method/model`, which stands for a method with a model other than its own, has a dotted line.
     """
     name, other_model, _ = method.partition("/")
     if name in STYLES:
@@ -148,13 +148,13 @@ def draw_comparisons(comparisons: Sequence[Comparison], columns: int = 2) -> Fig
 
 
 def readable(problem: str) -> str:
-    """The name of a problem, such as `branin:state_distribution=triangular`, in words."""
+    """The name of a problem in words: "branin:state_distribution=triangular" becomes "Branin, triangular"."""
     name, _, settings = problem.partition(":")
     words = settings.replace("state_distribution=", "").replace("=", " ")
     return name.replace("_", " ").capitalize() + (f", {words}" if words else "")
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a figure to a file, in the format of the file's ending."""
+    """Write a figure to a file, in the format that the file name's extension stands for."""
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=DOTS_PER_INCH)

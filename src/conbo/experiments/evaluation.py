@@ -1,7 +1,7 @@
 """Evaluates a trial of a run with reproducible noise.
 
-The noise depends only on the seed of the run and on the number of the trial or, with common random numbers, on the seed
-of the trial.
+By default, the noise depends only on the seed of the run and the number of the trial. With common random numbers, it
+depends only on the seed of the run and the simulator seed of the trial.
 """
 
 import numpy as np

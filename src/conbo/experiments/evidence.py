@@ -60,9 +60,9 @@ class Evidence:
         self._found = {(c.problem, c.batch): c for c in compare(self._runs)}
 
     def costs(self, rule: Rule, problems: Iterable[str], methods: Sequence[str], others: Sequence[str]) -> list[Check]:
-        """Check, on every problem, the final cost of each of these methods against each of the others.
+        """Check, on every problem, the final cost of each of these methods against that of each of the others.
 
-        `rule` says what is checked: whether costs are "below" the other's, "level" with them, or "not above" them.
+        `rule` says what to check: that the method's cost is "below" the other's, "level" with it, or "not above" it.
         """
         return [
             check
@@ -81,7 +81,8 @@ class Evidence:
     def near_zero(self, problems: Iterable[str], methods: Sequence[str]) -> list[Check]:
         """Check for every method on every problem whether its mean final cost is near zero.
 
-        A cost is near zero if it is at most ten times the best method's, or a millionth of the method's initial cost.
+        A cost is near zero if it is at most ten times the final cost of the best method, or at most a millionth of the
+        method's own initial cost.
         """
         checks = []
         for comparison in self._comparisons(problems):
@@ -94,10 +95,10 @@ class Evidence:
         return checks
 
     def batches(self, problem: str, methods: Sequence[str], sizes: Sequence[int]) -> list[Check]:
-        """Check for a linear speed-up: batches end at no higher cost than the same number of single evaluations.
+        """Check for a linear speed-up: runs in batches end at no higher cost than runs with as many single evaluations.
 
-        Runs are paired by seed. As a control, single evaluations that stop halfway must not pass the same test;
-        otherwise the check is undecided.
+        Runs are paired by seed. If runs of single evaluations that stop halfway pass the same test, the test is too
+        weak, and the check is undecided.
         """
         return [
             _with_control(check, serial, m)
@@ -117,9 +118,10 @@ class Evidence:
         ]
 
     def observed(self, rule: Rule, problem: str, at: int, pairs: Iterable[tuple[Scored, Scored]]) -> list[Check]:
-        """Compare pairs of methods by their scores after `at` evaluations, on a problem with few states.
+        """Check pairs of methods, each judged by its own score, after `at` evaluations on a problem with few states.
 
-        `rule` says what is checked: whether costs are "below" the other's, "level" with them, or "not above" them.
+        A method's cost is its score, negated if a higher score is better. `rule` says what is checked: whether the cost
+        of the first method of a pair is "below" that of the second, "level" with it, or "not above" it.
         """
         checks = []
         for first, second in pairs:
@@ -155,11 +157,11 @@ class Evidence:
 
 
 def checked(rule: Rule, what: str, costs: Array, others: Array, margin: float | None = None) -> list[Check]:
-    """Check paired costs of two methods by a rule; return a list of one check, or an empty one if pairs are too few.
+    """Check paired costs of two methods by a rule; return one check in a list, or an empty list if pairs are too few.
 
-    `rule` says whether `costs` should be "below" `others`, "level" with them, or "not above" them. Both (seeds,) are
-    the costs of the two methods at the same seeds. `what` names the comparison in the text of the check. By default,
-    the margin is a quarter of the mean of `others`.
+    `costs` and `others`, both (seeds,), are the costs of the two methods at the same seeds. `rule` says whether `costs`
+    should be "below" `others`, "level" with them, or "not above" them. The last two rules allow a margin, by default a
+    quarter of the mean of `others`. `what` names the comparison in the check's `text`.
     """
     differences, gap = paired(costs, others), paired_difference(costs, others)
     if gap.pairs < LEAST_SEEDS:
@@ -172,9 +174,9 @@ def checked(rule: Rule, what: str, costs: Array, others: Array, margin: float | 
 
 
 def timed(holds: bool, text: str) -> Check:
-    """A check of computing times, which is always undecided because machines were busy.
+    """A check of computing times, which is always undecided, because the runs were made on busy machines.
 
-    `holds` says whether the measured times are as claimed, which is added to the text.
+    `holds` says whether the measured times are as claimed. The check reports this only in its text.
     """
     return Check(False, f"{text} ({'as' if holds else 'not as'} claimed, but on busy machines)", decided=False)
 

@@ -125,8 +125,9 @@ def draw_alternatives(runs: Sequence[Run]) -> Figure:
 def draw_networks(runs: Sequence[Run]) -> Figure:
     """Draw the results on the network problem in four panels.
 
-    They show the policy's cost, the best observed errors with and without a final round after half and after all
-    evaluations, and the time of a suggestion.
+    The first panel shows the policy's cost. The next two show the best observed validation errors after half of the
+    evaluations and after all of them, both with and without a final round (one last evaluation in each state). The
+    fourth shows the time of a suggestion.
     """
     (policy,), (without,), (with_round,) = compare(runs), compare(runs, "best_observed"), compare(runs, "final_round")
     last = policy.evaluations[-1]

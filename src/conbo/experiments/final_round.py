@@ -17,9 +17,9 @@ from conbo.trials import Trial
 def after_final_round(judge: Scorer, method: Method, seed: int, trials: Sequence[Trial]) -> float | None:
     """Estimate the score that a run would have reached, had its last evaluations been a final round.
 
-    A final round is one last evaluation in each state. The score is the mean over P[s] of the best observed reward of
-    each state. As many trials at the end of the run as there are states are dropped, and a final round is evaluated in
-    their place. The result is None if no trials are left before it.
+    A final round is one last evaluation in each state. With k states, the last k trials of the run are dropped, and a
+    final round is evaluated in their place. The score is the mean over P[s] of the best observed reward of each state.
+    The result is None if no trials are left before the final round.
     """
     problem, kept = judge.problem, trials[: len(trials) - len(judge.states)]
     if not kept:

@@ -17,7 +17,7 @@ GOAL = 0.7  # largest share of the best rival's evaluations after which the defa
 
 
 class Duel(NamedTuple):
-    """The default method and its best rival on one problem, at the seeds that both have."""
+    """The comparison of the default method with its best rival on one problem, over the seeds that both have."""
 
     where: str  # the problem, and the size of batches
     rival: str

@@ -52,7 +52,7 @@ class GridSearch:
 
     @property
     def name(self) -> str:
-        """The label in tables and files."""
+        """The label of this alternative in tables and files."""
         return f"{self.library} k={self.states}"
 
     def enter(self, problem: Problem, settings: RunSettings, evaluations: int) -> "GridContestant":
@@ -88,7 +88,7 @@ class GridContestant(TrialList):
         """Do nothing, because the library fits its model when it suggests."""
 
     def ask(self, n: int = 1) -> list[Trial]:
-        """The next n points, in one state after the other; the first actions of each state are quasi-random."""
+        """The next n points, which cycle through the states of the grid; a state's first actions are quasi-random."""
         asked = []
         for number in range(len(self._trials), len(self._trials) + n):
             place, turn = number % len(self._grid), number // len(self._grid)
@@ -98,7 +98,11 @@ class GridContestant(TrialList):
         return asked
 
     def policies(self) -> list[ActionRule]:
-        """The policies to score: the nearest grid state's action and, if possible, interpolated actions."""
+        """The policies to score: one takes the action of the nearest grid state, and one interpolates actions.
+
+        The second is left out if actions cannot be interpolated (see `can_interpolate`), or if a grid state has not
+        been evaluated yet.
+        """
         tried = [self._tried(place) for place in range(len(self._grid))]
         known = [place for place, pairs in enumerate(tried) if pairs]
         actions = self._space.encode_actions([self._search.best(tried[place]) for place in known])
@@ -143,7 +147,8 @@ def state_grid(problem: Problem, k: int) -> Array:
 def can_interpolate(space: Space, grid: Array) -> bool:
     """Whether actions can be interpolated between the k states of a grid (k, d_s).
 
-    Nothing may be categorical, and each side of the grid needs two or more states.
+    This requires that no state or action parameter is categorical, and that each side of the grid has two or more
+    states.
     """
     numeric = not any(space.state_categories) and not any(space.action_categories)
     return numeric and all(len(np.unique(column)) > 1 for column in grid.T)
@@ -183,5 +188,5 @@ class InterpolatedActions:
 
 
 def best_observed(tried: Sequence[tuple[Point, float]]) -> dict[str, Value]:
-    """The action with the highest reward among the tried actions and their rewards."""
+    """The action with the highest observed reward; `tried` holds pairs of an action and its reward."""
     return dict(max(tried, key=lambda pair: pair[1])[0])

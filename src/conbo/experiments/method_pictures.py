@@ -35,7 +35,7 @@ CANDIDATE = 7.0  # action of the candidate in these panels, as in the paper
 
 @styled
 def draw_per_state() -> Figure:
-    """Draw the posterior mean with the policy and the next point, and the knowledge gradient in states around it."""
+    """Draw the posterior mean, policy and next point, and the knowledge gradient of this point in nearby states."""
     belief = plane()
     point = Maximizer(PAPERS_CONBO).search(belief, generator()).points[:1]
     figure, axes = panels(2, 1)
@@ -66,10 +66,8 @@ def draw_per_state() -> Figure:
 def draw_knowledge_gradients() -> Figure:
     """Draw three estimates of the knowledge gradient of one candidate, and the means μⁿ⁺¹ from which they are computed.
 
-    μⁿ⁺¹ is the posterior mean after a new observation at the candidate, drawn for several values z of this observation,
-    which is standardized.
-
-    The estimates are by discretization, by Monte Carlo, and by the hybrid of both.
+    μⁿ⁺¹ is the posterior mean after a new observation at the candidate. It is drawn for several values z of the
+    standardized observation. The estimates are by discretization, by Monte Carlo, and by the hybrid of both.
     """
     belief = line()
     figure, axes = panels(2, 2, legend_rows=0)
@@ -83,7 +81,7 @@ def draw_knowledge_gradients() -> Figure:
 
 @styled
 def draw_penalization() -> Figure:
-    """Draw how a batch is chosen: the acquisition function, the penalty near its first point, and their product.
+    """Draw how a batch is chosen: the acquisition function, the penalty near the first point, and their product.
 
     The maximum of the product is the second point.
     """
@@ -141,9 +139,11 @@ def _draw_estimator(axes: Axes, belief: Belief, recipe: Estimator | None) -> Non
 
 
 def _draw_maximizers(axes: Axes, kg: ExactGains, lines: ExactLines) -> None:
-    """Draw the actions of a discrete knowledge gradient or, if it has nodes z, the maximum of μⁿ⁺¹ for each z.
+    """Draw the actions from which a knowledge gradient is estimated.
 
-    μⁿ⁺¹ is the posterior mean if the standardized new observation is z.
+    A discrete knowledge gradient has a fixed set of actions, which are drawn at their posterior means. The other
+    estimates have nodes z, which are values of the standardized new observation. For each node, they use the action
+    with the highest posterior mean given z, and it is drawn at this mean.
     """
     mean, slope = lines.mean[0, 0], lines.slope[0, 0]
     if kg.rule.nodes is None:
@@ -160,7 +160,8 @@ def _draw_maximizers(axes: Axes, kg: ExactGains, lines: ExactLines) -> None:
 def estimate(belief: Belief, recipe: Estimator, candidate: Tensor) -> tuple[ExactGains, float, ExactLines]:
     """Build the knowledge gradient of a recipe; return it, its value at a candidate (1, d), and its lines.
 
-    The lines are the look-ahead means of some actions, mean + slope · z, from which the value is computed.
+    The value is computed from these lines, the look-ahead means of some actions: `mean` + `slope` z, where z is the
+    standardized new observation at the candidate.
     """
     kg = cast(ExactGains, recipe.build(belief, generator()))  # the model is a built-in one
     only_state = torch.zeros(1, 1, 0, dtype=torch.float64)
@@ -170,7 +171,7 @@ def estimate(belief: Belief, recipe: Estimator, candidate: Tensor) -> tuple[Exac
 
 @cache
 def line() -> Belief:
-    """The fitted model of the pictures without states, from six rewards in the first half of one action's range."""
+    """The fitted model of the pictures without states: one action, and six rewards in the first half of its range."""
     space = Space(actions={"x": Real(0, SIDE)})
     points = torch.tensor([0.2, 1.1, 2.0, 3.1, 4.2, 5.0], dtype=torch.float64)[:, None] / SIDE
     rewards = torch.sin(1.4 * SIDE * points[:, 0])
@@ -181,7 +182,7 @@ def line() -> Belief:
 
 @cache
 def plane() -> Belief:
-    """The fitted model of the pictures with one state and one action, from fourteen rewards."""
+    """The fitted model of the pictures with states: one state, one action, and fourteen rewards."""
     space = Space(states={"s": Real(0, SIDE)}, actions={"x": Real(0, SIDE)})
     points = sobol(14, 2, seed=7)
     state, action = (SIDE * points).unbind(-1)

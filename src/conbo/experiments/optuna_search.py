@@ -19,7 +19,7 @@ except ModuleNotFoundError as error:
 class OptunaSearch:
     """The search with Optuna for the best action of one state.
 
-    The Optuna study is built anew for every suggestion, from the results so far, so that a run can be continued
+    The Optuna study is rebuilt for every suggestion, from the results so far, so that a run can be continued
     after any evaluation.
     """
 

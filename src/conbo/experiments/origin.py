@@ -62,13 +62,13 @@ def code_of(settings: RunSettings, method: object) -> str:
 
 
 def is_stale(run: Run, code: str) -> bool:
-    """Whether some part of a run was made by unknown code, or by code with another fingerprint than `code`."""
+    """Whether a run has no record of its code, or has a part made by code with a fingerprint other than `code`."""
     return not run.origins or any(origin.code != code for origin in run.origins)
 
 
 @lru_cache(maxsize=1)
 def platform_name() -> str:
-    """A text with the system, the processor, and the versions of Python and of the libraries that affect results."""
+    """The system, the processor, and the versions of Python and of libraries that affect results, as a string."""
     parts = [f"{platform.system()} {platform.machine()}", f"Python {platform.python_version()}"]
     return ", ".join([*parts, *(f"{name} {_version(name)}" for name in LIBRARIES)])
 

@@ -70,9 +70,9 @@ class WithinMargin:
 
 
 def paired_difference(costs: Array, others: Array) -> Difference:
-    """Statistics of the differences costs - others of two methods, over the seeds that both have.
+    """Statistics of the differences `costs` - `others` between two methods, over the seeds that both have.
 
-    Both arrays are (seeds,); NaN marks a missing run.
+    `costs` and `others` are (seeds,); NaN marks a missing run.
     """
     differences = paired(costs, others)
     if len(differences) == 0:
@@ -85,7 +85,10 @@ def paired_difference(costs: Array, others: Array) -> Difference:
 
 
 def paired(costs: Array, others: Array) -> Array:
-    """The differences (n,) costs - others over the n seeds that both methods have; NaN marks a missing run."""
+    """The differences (n,) `costs` - `others` over the n seeds that both methods have.
+
+    `costs` and `others` are (seeds,); NaN marks a missing run.
+    """
     differences = np.asarray(costs - others)
     return np.asarray(differences[np.isfinite(differences)])
 
@@ -133,7 +136,7 @@ def power_of_margin(margin: float, error: float, n: int) -> float:
 
 
 def p_value(p: float) -> str:
-    """A p-value with two digits, or "< 0.001"."""
+    """Format a p-value with two significant digits, or as "< 0.001"."""
     return "nan" if math.isnan(p) else "< 0.001" if p < 0.001 else f"{p:.2g}"
 
 

@@ -1,7 +1,7 @@
 """Loads problems by the names that are given on the command line.
 
 ==========================================  =========================================================
-text                                        problem
+name                                        problem
 ==========================================  =========================================================
 `branin`                                    a built-in problem
 `branin:width=0.5,noise=1`                  a variant: keyword arguments of the function that makes the problem
@@ -28,7 +28,7 @@ BUILT_IN = [*problems.SUMMARIES, *GLOBAL]
 
 @lru_cache(maxsize=64)
 def load_problem(text: str) -> Problem:
-    """Load the problem that a text names, such as "branin", "branin:width=0.5" or "path/to/file.py:name"."""
+    """Load the problem with a name such as "branin", "branin:width=0.5" or "path/to/file.py:name"."""
     source, _, rest = text.rpartition(":") if ".py:" in text else text.partition(":")
     if source.endswith(".py"):
         return _from_file(Path(source), rest)
@@ -42,7 +42,7 @@ def load_problem(text: str) -> Problem:
 
 
 def _settings(text: str, settings: str) -> dict[str, Any]:
-    """Keyword arguments from a text such as `width=0.5,state_distribution=triangular`."""
+    """Parse settings such as "width=0.5,noise=1" into keyword arguments; error messages quote `text`, the full name."""
     pairs = [pair.partition("=") for pair in settings.split(",")] if settings else []
     if wrong := [name for name, equals, _ in pairs if not (name and equals)]:
         raise SettingError(f"settings must read `name=value`, but got '{wrong[0]}' in '{text}'.")
@@ -50,7 +50,7 @@ def _settings(text: str, settings: str) -> dict[str, Any]:
 
 
 def _value(text: str) -> Any:
-    """Convert a text to a Python literal; a text that is not one is returned unchanged."""
+    """Evaluate a string as a Python literal; return the string unchanged if it is not one."""
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):

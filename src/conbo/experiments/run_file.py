@@ -59,7 +59,7 @@ class RunSettings:
 
     @property
     def key(self) -> Key:
-        """The settings that distinguish the runs of one folder."""
+        """The settings that distinguish the runs of one folder: problem, method, batch size and seed."""
         return self.problem, self.method, self.batch, self.seed
 
     @property
@@ -115,7 +115,7 @@ class Run:
 
     @property
     def evaluations(self) -> int:
-        """Number of evaluations so far; it is also known for a run in a compressed file, which may lack its trials."""
+        """Number of evaluations so far, even if the run was read from a compressed file without its trials."""
         return max(len(self.trials), self.checkpoints[-1].evaluations if self.checkpoints else 0)
 
     @property
@@ -170,7 +170,7 @@ def append(path: Path, *lines: Mapping[str, Any]) -> None:
 def read_folder(folder: Path) -> dict[Key, Run]:
     """All runs of a folder, in a dict whose keys are (problem, method, batch size, seed).
 
-    If a run is also in a pack, a compressed file of many runs, its own file counts.
+    If a run has its own file and is also in a pack (a compressed file of many runs), its own file is used.
     """
     packs, files = sorted(folder.glob(f"*{PACK_SUFFIX}")), sorted(folder.glob(f"*{RUN_SUFFIX}"))
     packed = sorted((run for path in packs for run in read_file(path)), key=lambda run: run.evaluations)
@@ -206,7 +206,7 @@ def open_run(path: Path, settings: RunSettings) -> Run:
     """Read the run of a file, or create the file if there is none, so that lines can be appended to it.
 
     An incomplete last line is removed. Raises RecordError if the file holds several runs, or a run with different
-    settings. Only `recipe`, the text with the method's settings, may differ.
+    settings. Only `recipe`, a string of the method's settings, may differ.
     """
     content = path.read_bytes() if path.exists() else b""
     whole = content[: content.rfind(b"\n") + 1]
@@ -245,12 +245,12 @@ def pack(runs: Iterable[Run], path: Path) -> None:
 
 
 def _brief(value: float | str) -> float | str:
-    """A number rounded to seven significant digits; a text is unchanged."""
+    """Round a number to seven significant digits; return a string unchanged."""
     return float(f"{value:.7g}") if isinstance(value, float) else value
 
 
 def _lines(path: Path) -> Iterator[str]:
-    """Yield the complete lines of a file; an incomplete last line is dropped, so that its evaluation is made again."""
+    """Yield the complete lines of a file; an incomplete last line, left by an interrupted write, is dropped."""
     try:
         with lzma.open(path, "rt", encoding="utf-8") if path.suffix == ".xz" else path.open(encoding="utf-8") as file:
             while (line := file.readline(LONGEST_LINE)).endswith("\n"):

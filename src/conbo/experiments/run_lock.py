@@ -11,7 +11,7 @@ LOCK_SUFFIX = ".lock"
 
 @contextmanager
 def run_lock(path: Path) -> Iterator[bool]:
-    """Context that locks the run with this file; it yields True, or False if another process has the lock.
+    """Context manager that locks the run whose file is `path`; yields False if another process has the lock, else True.
 
     The lock is on a separate file, because a run's own file may be replaced. The lock file is not removed: otherwise
     two processes could hold locks on two files of the same name.

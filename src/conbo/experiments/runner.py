@@ -62,7 +62,7 @@ class Result:
 
 
 def make_run(task: Task, folder: Path, deadline: float | None = None) -> Result:
-    """Make a run or continue it, until it is complete or `time.time` reaches the `deadline`.
+    """Make a run or continue it, until it is complete or `time.time()` reaches the `deadline`.
 
     If another process is making this run, the outcome is "busy" and nothing is done.
     """

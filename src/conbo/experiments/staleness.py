@@ -16,7 +16,7 @@ OTHER_CODE = "code that they depend on has changed since {versions}"
 
 
 def why_stale(run: Run, task: Task) -> str | None:
-    """A text that says why a run is stale, or None if the present code would make the same run."""
+    """The reason why a run is stale, or None if the current code and the task's settings would make the same run."""
     if not run.origins:
         return NO_RECORD
     if run.settings.recipe != task.settings.recipe:
@@ -28,7 +28,7 @@ def why_stale(run: Run, task: Task) -> str | None:
 
 
 def stale_table(figures: Sequence[Figure], runs: Mapping[Key, Run]) -> str:
-    """A Markdown table and a sentence on the stale runs, those made by other code or settings than today's."""
+    """A Markdown table of stale runs, whose code or settings have changed since, and a sentence that counts them."""
     stale: Counter[tuple[str, str, str, str]] = Counter()
     keys: dict[Key, bool] = {}
     for figure in figures:
@@ -49,6 +49,6 @@ def stale_table(figures: Sequence[Figure], runs: Mapping[Key, Run]) -> str:
 
 
 def stale_counts(figure: Figure, runs: Mapping[Key, Run]) -> tuple[int, int]:
-    """Number of recorded runs of a figure, and how many of them were made by other code or settings than today's."""
+    """Number of recorded runs of a figure, and how many are stale: their code or settings have changed since."""
     found = [(runs[key], task) for task in figure.tasks() if (key := task.settings.key) in runs]
     return len(found), sum(why_stale(run, task) is not None for run, task in found)

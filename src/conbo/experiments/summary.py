@@ -200,7 +200,7 @@ def table(comparison: Comparison, against: str) -> str:
 
 
 def caution(comparisons: Sequence[Comparison], against: str) -> str | None:
-    """A warning if some intervals of the tables are from too few pairs of runs, or None."""
+    """A warning if some methods have too few pairs of runs with `against` for a bootstrap interval, else None."""
     pairs = [
         comparison.difference(method, against).pairs
         for comparison in comparisons

@@ -83,7 +83,7 @@ class Sweep:
 
 
 def recipe_of(method: Entry) -> str:
-    """A text with all settings that distinguish a method from others."""
+    """All settings that distinguish a method from others, as a string."""
     if not isinstance(method, Method):
         return repr(method)
     policy = f", {method.policy!r}" if method.policy else ""
@@ -118,8 +118,8 @@ def sweep(
     - Runs are made in `jobs` processes of this machine, or in an `executor` with the interface of concurrent.futures
       whose workers see the same folder.
     - After this many `minutes`, all runs pause, and the next call continues them.
-    - If a method has changed since its runs were made, `changed` says what to do: stop, keep the runs, or make them
-      again.
+    - If a method has changed since its runs were made, `changed` says what to do: "stop" with an error, "keep" the
+      runs, or make them "again".
     """
     deadline = None if minutes is None else time.time() + 60 * minutes
     folder.mkdir(parents=True, exist_ok=True)
@@ -195,7 +195,7 @@ def _pool(jobs: int) -> Executor:
 
 @contextmanager
 def _left_open(executor: Executor) -> Iterator[Executor]:
-    """Context that leaves the executor open, because its owner closes it."""
+    """Context manager that yields the executor and leaves it open, because the caller who created it closes it."""
     yield executor
 
 
@@ -226,7 +226,7 @@ def _check(task: Task, run: Run | None, changed: Changed) -> None:
 
 
 def _prepare(task: Task, known: dict[Key, Run], folder: Path, changed: Changed) -> None:
-    """Prepare the file of a run: remove it if it has to be made again, or write it from a compressed file of runs."""
+    """Remove a run's file if the run has to be made again, or write the file if the run is only in a compressed one."""
     path, run = folder / task.settings.file_name, known.get(task.settings.key)
     stale = run is not None and _is_stale(task, run, changed)
     if run is None or (not stale and (path.exists() or _is_made(task, run))):

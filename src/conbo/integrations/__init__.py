@@ -1,4 +1,4 @@
-"""Bridges to other libraries, each imported on first use: Optuna and Ax are extras of conbo."""
+"""Bridges to Ax, BoTorch and Optuna, each imported on first use, because Ax and Optuna are optional dependencies."""
 
 from importlib import import_module
 from types import ModuleType

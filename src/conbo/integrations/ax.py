@@ -38,10 +38,10 @@ __all__ = ["AxBridge"]
 
 
 class AxBridge:
-    """Connects an Ax experiment with a conbo study, which suggests its trials and learns from their results.
+    """Connects an Ax experiment with a conbo study, which suggests the experiment's trials and learns from the results.
 
-    The experiment must already have its parameters and one objective. Completed trials that it already has are added to
-    the study, whoever suggested them.
+    The experiment must already have its parameters and one objective. Trials of the experiment that are already
+    completed are added to the study, whoever suggested them.
 
     Parameters
     ----------
@@ -118,7 +118,10 @@ class AxBridge:
         return attached
 
     def sync(self) -> None:
-        """Tell the study all results and failures of the experiment's trials that it does not know yet."""
+        """Tell the study those results and failures of the experiment's trials that the study does not know yet.
+
+        Completed trials that the study did not suggest are added to it.
+        """
         trials, results = {trial.number: trial for trial in self.study.trials}, self._results()
         for index, ax_trial in self.client._experiment.trials.items():
             known = trials.get(self._numbers.get(index, -1))
@@ -156,7 +159,7 @@ class AxBridge:
         self._numbers[index] = self.study.add_trial(state, action, *result).number
 
     def _results(self) -> dict[int, tuple[float, float | None]]:
-        """Mean of the objective and its variance (None if it is not known), by trial index."""
+        """Measured mean of the objective and the variance of this mean (None if it is not known), by trial index."""
         frame = self.client._experiment.lookup_data().df
         rows = frame[frame["metric_name"] == self._metric]
         pairs = zip(rows["trial_index"], rows["mean"], rows["sem"], strict=True)
@@ -185,6 +188,6 @@ def _parameter(parameter: AxParameter) -> Parameter:
 
 
 def _text(weights: Mapping[str, float], bound: float) -> str:
-    """The text of a linear constraint Σ weight · parameter ≤ bound, as conbo reads it."""
+    """Write the linear constraint Σ weight · parameter ≤ bound as a string that `conbo.Space` accepts."""
     terms = " + ".join(f"{weight!r} * '{name}'" for name, weight in weights.items())
     return f"{terms} <= {bound!r}".replace("+ -", "- ")

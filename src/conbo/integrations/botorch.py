@@ -4,9 +4,10 @@
 
 Here (s, x) is the candidate, s_i are states with weights w_i, and μⁿ is the posterior mean after n observations. The
 expectation over the outcome y of the candidate is estimated from nodes z_j of a standard normal variable: if y is z_j
-standard deviations above its mean, the next posterior mean is v_j(x') = μⁿ(s_i, x') + z_j σ̃(s_i, x'), where the slope σ̃
-is the posterior covariance with y over the standard deviation of y. The best action x'_j for every state and node is
-found without autograd. Its derivative follows from the implicit function theorem, with the Hessian H of v_j:
+standard deviations above its mean, the next posterior mean is v_j(x') = μⁿ(s_i, x') + z_j σ̃(s_i, x'). The slope
+σ̃(s_i, x') is the posterior covariance of the outcomes at (s_i, x') and at the candidate, divided by the standard
+deviation of y. The search for the best action x'_j, for every state and node, is not differentiated. Instead, the
+derivative of x'_j follows from the implicit function theorem, with the Hessian H of v_j:
 
     ∂x'_j / ∂(s, x) = - H⁻¹ ∂² v_j / ∂x' ∂(s, x),   with coordinates of x'_j at a bound held fixed
 """
@@ -72,7 +73,7 @@ class _Posterior:
         return (noisy - self.variance(points)).clamp_min(0)
 
     def pair_covariance(self, a: Tensor, b: Tensor) -> Tensor:
-        """Posterior covariances (n,) between rows of a (n, d) and the same rows of b (n, d)."""
+        """Posterior covariances (n,) between the outcomes at point i of `a` (n, d) and at point i of `b` (n, d)."""
         return self._at(torch.stack([a, b], -2)).distribution.covariance_matrix[:, 0, 1]
 
     # returns Any, because BoTorch does not declare that posteriors have a distribution
@@ -88,7 +89,7 @@ class ConditionalKnowledgeGradient(AcquisitionFunction):
     Parameters
     ----------
     model
-        Any BoTorch model with one output and a Gaussian posterior; more outputs need a `posterior_transform`. Its
+        Any BoTorch model with one output and a Gaussian posterior; more outputs need a `posterior_transform`. The
         outcome is maximized; to minimize an outcome, fit the model to its negative.
     state_dims
         Columns of the model's inputs that are states. All others are actions.
@@ -105,7 +106,8 @@ class ConditionalKnowledgeGradient(AcquisitionFunction):
     n_states
         Number of states that are drawn from a torch distribution.
     n_actions
-        Number of Sobol actions that are screened as starts of the searches for best actions; by default 64 to 160.
+        Number of Sobol actions that are screened as starts of the searches for best actions; by default 64 to 160,
+        depending on the number of action columns.
     posterior_transform
         As in BoTorch's own acquisition functions.
 
@@ -169,7 +171,7 @@ class ConditionalKnowledgeGradient(AcquisitionFunction):
         self._gains = BotorchGains(self._posterior, space, pool, gain_rule)
 
     def set_X_pending(self, X_pending: Tensor | None = None) -> None:  # noqa: N802
-        """Pending points are not supported, as in BoTorch's analytic acquisition functions."""
+        """Raise UnsupportedError: pending points are not supported, as in BoTorch's analytic acquisition functions."""
         raise UnsupportedError("the conditional knowledge gradient does not account for pending points.")
 
     @t_batch_mode_transform(expected_q=1)  # type: ignore[arg-type]
@@ -205,7 +207,8 @@ class ConditionalKnowledgeGradient(AcquisitionFunction):
     def _differentiable(self, candidates: Tensor, states: Tensor, actions: Tensor) -> Tensor:
         """Refine the best actions (b, m, n_z, d_x), and make them differentiable with respect to the candidates.
 
-        There are b candidates, m states, and n_z nodes, which are values of the standardized new observation.
+        There is one action for each of b candidates, m states and n_z nodes: the best one if the observation at the
+        candidate is z standard deviations above its prediction, where z is the node.
         """
         with torch.enable_grad():
             for _ in range(POLISHING_STEPS):

@@ -67,7 +67,7 @@ class _Roles:
     constraints: tuple[str, ...] = ()
 
     def space(self, distributions: dict[str, BaseDistribution]) -> Space | None:
-        """The space of trials with these distributions; None if no action has more than one value."""
+        """The space of parameters with these Optuna distributions; None if no action has more than one value."""
         return space_of(distributions, tuple(self.states), self.constraints) if distributions else None
 
     def recipe(self, space: Space) -> Product:
@@ -92,7 +92,8 @@ class ConboSampler(BaseSampler):
     constraints_func
         Limits on outcomes, as in Optuna's own samplers: called with every completed or pruned trial, it returns values
         that are at most zero if the trial satisfies the limits. Values that an objective sets by `trial.set_constraint`
-        (Optuna 5) are used without it. The policy satisfies the limits with a probability of at least `confidence`.
+        (Optuna 5) are used even without this function. The policy satisfies the limits with a probability of at least
+        `confidence`.
     confidence
         As in `conbo.Study`.
     method, model, initial
@@ -103,7 +104,8 @@ class ConboSampler(BaseSampler):
     Raises
     ------
     SettingError
-        If `states` is not a collection of names, or a method cannot satisfy constraints on outcomes.
+        If `states` is not a collection of names, or if `constraints_func` is given but the method cannot satisfy limits
+        on outcomes.
     SpaceError
         When a trial begins: if trials have different parameters (a conditional space), or a state is not one of them.
 
@@ -188,7 +190,7 @@ class ConboSampler(BaseSampler):
     def after_trial(
         self, study: optuna.Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None
     ) -> None:
-        """Store the values of `constraints_func` for a completed or pruned trial, where Optuna's samplers read them."""
+        """Store the values of `constraints_func` in a completed or pruned trial, as Optuna's own samplers do."""
         if self._constraints_func is None or state not in (TrialState.COMPLETE, TrialState.PRUNED):
             return
         found = self._constraints_func(trial)
@@ -199,8 +201,8 @@ class ConboSampler(BaseSampler):
     def _up_to_date(self, study: optuna.Study, number: int, distributions: dict[str, BaseDistribution]) -> Optimizer:
         """An optimizer that knows the trials on which the suggestion of trial `number` depends.
 
-        These are all trials with lower numbers. Once the initial design is evaluated, they are also later trials that
-        have not failed, which other workers may have begun in the meantime.
+        These are all trials with lower numbers. Once the initial design is evaluated, trials with higher numbers, which
+        other workers may have begun in the meantime, belong to them too, unless they have failed.
         """
         found = study.get_trials(deepcopy=False)
         optimizer = _optimizer(study, found, distributions, self._roles, self._seed, self._settings)
@@ -233,7 +235,7 @@ def policy(study: optuna.Study, states: StatesLike | None = None) -> Policy:
     Raises
     ------
     SettingError
-        If the states are not known.
+        If `states` is not given and the sampler of the study is not a `ConboSampler`.
     SpaceError
         If the trials do not have the same parameters.
     ConboError
@@ -279,7 +281,7 @@ def from_optuna(study: optuna.Study, states: StatesLike | None = None, **setting
     Raises
     ------
     SettingError
-        If the states are not known.
+        If `states` is not given and the sampler of the study is not a `ConboSampler`.
     SpaceError
         If the trials do not have the same parameters.
     ConboError
@@ -355,7 +357,7 @@ def _alike(a: Optimizer, b: Optimizer) -> bool:
 def _given_state(
     space: Space, fixed: Mapping[str, Any], distributions: dict[str, BaseDistribution]
 ) -> dict[str, Value] | None:
-    """The state of a trial that was enqueued with fixed values of all states; None for other trials."""
+    """The state of a trial that was enqueued with valid values of all states (in `fixed`); None for other trials."""
     if not space.states or not fixed.keys() >= space.states.keys():
         return None
     with suppress(PointError, ValueError):  # Optuna accepts fixed values out of range with a warning

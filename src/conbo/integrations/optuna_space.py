@@ -2,9 +2,9 @@
 
 | Optuna                  | conbo                                                                             |
 |-------------------------|-----------------------------------------------------------------------------------|
-| FloatDistribution       | Real; with steps, suggestions and the policy's actions are rounded to them         |
-| IntDistribution         | Integer; likewise                                                                 |
-| CategoricalDistribution | Categorical, with texts for choices that conbo does not know, such as None        |
+| FloatDistribution       | Real; with a step, suggestions and the policy's actions are rounded to steps      |
+| IntDistribution         | Integer; rounded likewise, if it has a step above 1                               |
+| CategoricalDistribution | Categorical; all choices become strings if conbo rejects one of them, such as None |
 | one value only          | no parameter                                                                      |
 
 If a parameter's range differs between trials, the smallest range that contains all of them is used.
@@ -47,9 +47,10 @@ def common_distributions(trials: Iterable[FrozenTrial]) -> dict[str, BaseDistrib
 
 
 def space_of(distributions: Distributions, states: Sequence[str], constraints: Sequence[str] = ()) -> Space | None:
-    """The space of parameters with these distributions, or None if no action has more than one value.
+    """The space of parameters with these Optuna distributions; None if no action has more than one value.
 
-    `states` are the names of the states. Raises SpaceError if one of them is unknown.
+    `states` are the names of the states, and all other parameters are actions, whose known limits are `constraints`.
+    Raises SpaceError if a state is not a parameter, or if there is no action.
     """
     for name in states:
         if name not in distributions:
@@ -66,17 +67,17 @@ def space_of(distributions: Distributions, states: Sequence[str], constraints: S
 
 
 def point_of(params: Mapping[str, Any], distributions: Distributions, names: Iterable[str]) -> dict[str, Value]:
-    """Convert Optuna's values of these parameters to conbo's."""
+    """Convert the values `params` of an Optuna trial to conbo's values, for the parameters `names`."""
     return {name: _to_conbo(distributions[name], params[name]) for name in names}
 
 
 def params_of(point: Mapping[str, Value], distributions: Distributions) -> dict[str, Any]:
-    """Convert conbo's values to Optuna's."""
+    """Convert conbo's values of parameters to Optuna's; a number is rounded to the nearest step if there are steps."""
     return {name: _to_optuna(distributions[name], value) for name, value in point.items()}
 
 
 def steps_of(distributions: Distributions, actions: Iterable[str]) -> list[tuple[int, float, float]]:
-    """The index, the lowest value and the step of every action that may only take values on steps."""
+    """The index, the lowest value and the step of every action whose distribution has a step (above 1 for integers)."""
     steps: list[tuple[int, float, float]] = []
     for place, name in enumerate(actions):
         each = distributions[name]
@@ -86,9 +87,10 @@ def steps_of(distributions: Distributions, actions: Iterable[str]) -> list[tuple
 
 
 def on_steps(space: Space, state: Point, action: Point, distributions: Distributions) -> dict[str, Any]:
-    """A point as values of Optuna, with actions rounded up or down to steps such that the known limits are satisfied.
+    """Convert a point to Optuna's values, with actions rounded up or down to steps so that the known limits hold.
 
-    If no such rounding satisfies them, or too many actions have steps, every action is rounded to its nearest step.
+    Of all such roundings, the one nearest to the action is taken. If none satisfies the limits, or if more than
+    `MOST_STEPPED` actions have steps, every action is rounded to its nearest step.
     """
     there = params_of(state, distributions)
     stepped = [space.action_names[place] for place, *_ in steps_of(distributions, space.actions)]
@@ -105,7 +107,7 @@ def on_steps(space: Space, state: Point, action: Point, distributions: Distribut
 
 
 def parameter_of(distribution: BaseDistribution) -> Parameter:
-    """The parameter of conbo with the same values as a distribution of Optuna."""
+    """The conbo parameter with the same range or choices as an Optuna distribution; a step is ignored."""
     if isinstance(distribution, FloatDistribution):
         return Real(distribution.low, distribution.high, distribution.log)
     if isinstance(distribution, IntDistribution):
@@ -115,7 +117,11 @@ def parameter_of(distribution: BaseDistribution) -> Parameter:
 
 
 def _choices(distribution: CategoricalDistribution) -> list[Value]:
-    """The choices of a distribution, or their texts if conbo would refuse some or treat some as equal."""
+    """The choices of an Optuna distribution, as choices of a conbo `Categorical`.
+
+    They are unchanged if all are strings or numbers and no two are equal, as 1 and True are in Python. Otherwise all
+    of them become strings, by `repr`.
+    """
     plain = [choice for choice in distribution.choices if isinstance(choice, str | int | float)]
     known = len(set(plain)) == len(distribution.choices)
     return [*plain] if known else [repr(choice) for choice in distribution.choices]
@@ -152,7 +158,10 @@ def _around(distribution: BaseDistribution, value: Value) -> list[tuple[float, f
 
 
 def _merged(name: str, a: BaseDistribution, b: BaseDistribution) -> BaseDistribution:
-    """A distribution of the parameter that contains all values of the distributions a and b."""
+    """Return a distribution that contains all values of the distributions `a` and `b` of the parameter `name`.
+
+    Raises SpaceError if they are of different kinds.
+    """
     if isinstance(a, FloatDistribution) and isinstance(b, FloatDistribution) and a.log == b.log:
         return FloatDistribution(min(a.low, b.low), max(a.high, b.high), log=a.log)
     if isinstance(a, IntDistribution) and isinstance(b, IntDistribution) and a.log == b.log:

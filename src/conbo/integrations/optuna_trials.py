@@ -27,13 +27,13 @@ Range = tuple[float, float]
 
 
 def constraints_of(trials: Iterable[FrozenTrial]) -> dict[str, AtMost]:
-    """The constraints for which some completed trial has a value, by the names of their outcomes."""
+    """The constraints of which at least one completed trial has a value, by the names of conbo's outcomes."""
     completed = (trial for trial in trials if trial.state == TrialState.COMPLETE)
     return {name: AtMost(0.0) for trial in completed for name in _constraint_values(trial)}
 
 
 def trials_of(found: Sequence[FrozenTrial], space: Space, distributions: dict[str, BaseDistribution]) -> list[Trial]:
-    """Convert all trials of an Optuna study to conbo's; infinite rewards become the lowest or highest finite one."""
+    """Convert all trials of an Optuna study to conbo's; infinite rewards become the lowest or highest finite reward."""
     completed = [trial for trial in found if trial.state == TrialState.COMPLETE]
     values = [trial.value for trial in completed if trial.value is not None]
     finite = [value for value in values if abs(value) <= LARGEST_REWARD] or [0.0]
@@ -51,7 +51,10 @@ def _constraint_values(trial: FrozenTrial) -> dict[str, float]:
 
 
 def _constraint_ranges(completed: Sequence[FrozenTrial]) -> dict[str, Range]:
-    """For every constraint, the two values ±m that replace infinite ones; m is its largest finite absolute value."""
+    """For every constraint, the range (-m, m) to which its values are clipped, so that infinite ones become finite.
+
+    m is the largest finite absolute value of the constraint over the completed trials, or 1 if that is 0.
+    """
     largest: dict[str, float] = {}
     for trial in completed:
         for name, value in _constraint_values(trial).items():

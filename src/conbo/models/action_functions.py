@@ -8,9 +8,9 @@ evaluation, of a candidate, whose reward is z standard deviations above its pred
 
 The mean has n weights, one for each observed action.  The slope has n + 1, the last one for the candidate's action.
 
-`maximize` searches the maximizers of all functions, for all given z, at once: by safeguarded, projected Newton steps,
-with gradients and Hessians in closed form.  It has two implementations: plain torch (any device, the reference), and
-the compiled loops of `compiled_ascent` on a CPU with Numba.
+`maximize` searches for the maximizers of all functions at all given z in one batch, by safeguarded, projected Newton
+steps with gradients and Hessians in closed form.  It has two implementations: plain torch (any device, the reference),
+and the compiled loops of `compiled_ascent` on a CPU with Numba.
 """
 
 from dataclasses import dataclass, replace
@@ -71,7 +71,7 @@ class ActionFunctions:
 
     @property
     def box(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Lower and upper bounds of the `width` scaled inputs, and which are numeric and may move: (width,) each."""
+        """Lower bounds, upper bounds and flags (width,) of scaled inputs; flagged inputs are numeric and may move."""
         return self.factor.box
 
     def pooled(self, correlation: Tensor, pool: Tensor) -> tuple[Tensor, Tensor]:
@@ -107,7 +107,7 @@ class ActionFunctions:
         return unmoved.mean, unmoved.slope
 
     def maximize(self, starts: Tensor, z: Tensor, steps: int, keep_correlation: bool = False) -> Maxima:
-        """Return local maxima over actions of the r functions, for q values of z each, after `steps` Newton steps.
+        """Return local maxima over actions of the r functions mean + z slope at q values of z, by `steps` Newton steps.
 
         `z` is (q,) or (r, q), and `starts` (r, q, width) are actions as scaled inputs. Correlations of the maximizers
         with the observed actions are returned only with `keep_correlation`.
@@ -125,7 +125,7 @@ class ActionFunctions:
         return climb(starts, z, steps, keep_correlation)
 
     def _is_compiled(self, actions: Tensor) -> bool:
-        """Return whether compiled loops can compute the functions at these actions; on a GPU, they cannot."""
+        """Return whether compiled loops can be used: for a built-in profile, with Numba, and actions on the CPU."""
         return compiled.handles(self.factor.profile) and actions.device.type == "cpu"
 
     def _maximize_compiled(self, starts: Tensor, z: Tensor, steps: int, keep_correlation: bool) -> Maxima:
@@ -223,9 +223,9 @@ def newton_step(
 
 
 def missing_curvature(matrices: Tensor) -> Tensor:
-    """Return the shifts (...) that make symmetric matrices (..., d, d) positive definite if added to their diagonals.
+    """Return numbers (...) that make symmetric matrices (..., d, d) positive definite when added to the diagonals.
 
-    They follow from Gershgorin's bound of the smallest eigenvalue.
+    They follow from Gershgorin's lower bound on the smallest eigenvalue.
     """
     diagonal = matrices.diagonal(dim1=-2, dim2=-1)
     excess = matrices.abs().sum(-1) - diagonal.abs() - diagonal
@@ -240,10 +240,11 @@ def limited_step(
     radius: Tensor,
     limits: FeatureLimits,
 ) -> tuple[Tensor, Tensor]:
-    """Return Newton steps towards maxima within bounds and constraints, and their lengths (r, q).
+    """Return Newton steps (r, q, d) towards maxima within bounds and constraints, and their lengths (r, q).
 
-    They start at q actions x (r, q, d) of each of r functions, whose gradients and Hessians there are given. No step is
-    longer than its `radius` (r, q). `box` holds lower bounds, upper bounds, and which coordinates may move.
+    The steps start at q actions x (r, q, d) for each of r functions, and `gradient` and `hessian` are those of the
+    functions at x. No step is longer than its `radius` (r, q). `box` holds lower bounds, upper bounds, and flags of the
+    coordinates that may move; `limits` holds the constraints.
     """
     lower, upper, free = box
     fixed = ~free[:, None] | ~free

@@ -72,10 +72,10 @@ class Summary:
     total: Sums  # sums over all rewards
 
     def shared_with(self, points: Tensor, residuals: Tensor, variances: Tensor) -> bool:
-        """Return whether the summary of other data can start from `whole` instead of from nothing.
+        """Return whether a summary of other data can start from the sums `whole` of this summary.
 
-        `whole` holds the sums over all rewards but those of the last block. The other data must begin with the same
-        points, residuals and noise variances, so that they have the same inducing points.
+        `whole` holds the sums over all rewards but those of the last block. The other data must begin with the points,
+        residuals and noise variances of these rewards, and must have the same inducing points.
         """
         rows = self.whole.rows
         if shared_rows(len(self.points), len(points)) < rows or fitted_rewards(len(points)) > rows:
@@ -89,8 +89,9 @@ def summarized(
 ) -> Summary:
     """Compute the sums over n rewards that determine the approximate posterior.
 
-    The rewards at points (n, d) are given as residuals from the prior mean (n,), with noise variances (n,). An
-    `earlier` summary with the same kernel is extended if possible.
+    The rewards at points (n, d) are given as residuals from the prior mean (n,), with noise variances (n,). If
+    `earlier`, a summary with the same kernel, agrees with the beginning of these data (see `Summary.shared_with`), its
+    sums are extended. Otherwise the sums are computed from scratch.
     """
     ends, m = block_ends(len(points)), INDUCING_POINTS
     if earlier is not None and earlier.shared_with(points, residuals, variances):
@@ -163,7 +164,7 @@ class ApproximatePosterior(ExactPosterior):
     def leave_one_out(self) -> tuple[Tensor, Tensor] | None:
         """Return leave-one-out residuals (n,) and predictive standard deviations (n,), noise included.
 
-        The inducing points are not chosen anew without the reward that is left out.
+        The inducing points stay the same, whichever reward is left out.
         """
         summary, parts = self.summary, []
         for points, residuals, variances in zip(
@@ -189,7 +190,8 @@ class ApproximatePosterior(ExactPosterior):
     ) -> ExactPosterior:
         """Return the posterior given these observations instead of its own, with the same hyperparameters.
 
-        It is exact if there are few observations. Simulator seeds are ignored.
+        The result is exact for at most MOST_EXACT observations. The simulator `seeds` are ignored, because this model
+        has no effects of seeds.
         """
         known = self.noise if noise is None else noise
         return condition_by_size(self.kernel, self.constant, known, points, rewards, self.noise)[0]
@@ -223,7 +225,7 @@ def condition_by_size(
 def approximate(
     kernel: Kernel, constant: float, new_noise: float | HeteroscedasticNoise, summary: Summary
 ) -> ApproximatePosterior:
-    """Return the approximate posterior, given the rewards as a `summary`: sums over them that determine it.
+    """Return the approximate posterior from a `summary` of the rewards: sums over them that determine it.
 
     `constant` is the prior mean, and `new_noise` is the variance of the noise of further rewards: one number, or a
     function of the point.

@@ -83,9 +83,9 @@ class BotorchLines:
         return gradient
 
     def take(self, chosen: Tensor) -> "BotorchLines":
-        """Return only some of the q actions for each of k candidates and m states.
+        """Return the lines of only some of the q actions, for each of k candidates and m states.
 
-        Their indices are `chosen` (k, m, q'), where q' is the number of actions that are kept.
+        `chosen` (k, m, q') holds the indices of the q' actions that are kept.
         """
         index = chosen[..., None].expand(*chosen.shape, self.actions.shape[-1])
         mean, slope = self.mean.gather(-1, chosen), self.slope.gather(-1, chosen)
@@ -116,8 +116,8 @@ class BotorchGains:
     def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
         """Return a fast function that estimates knowledge gradients (r, m) of candidates (r, d) in states (m, d_s).
 
-        It considers only actions of the pool, without a search for better ones. If the rule needs such a search (its
-        `nodes` are not None), only the last ROUGH_ACTIONS of the pool are considered.
+        The function considers only actions of the pool and never searches for better ones. It uses the whole pool if
+        `rule.nodes` is None, and otherwise only the last ROUGH_ACTIONS actions of the pool, to save time.
         """
         actions = self.actions if self.rule.nodes is None else self.actions[-ROUGH_ACTIONS:]
 
@@ -132,7 +132,8 @@ class BotorchGains:
         """Return posterior means of the same p actions in all m states, after one more reward at each of k candidates.
 
         The `candidates` are (k, d), their `states` (k, m, d_s), and the `actions` (p, d_x). A posterior mean is a line
-        mean + slope z, as in `lines`. The line of an infeasible action is far below all others.
+        mean + slope z, if the new reward is z standard deviations above its prediction. The lines of infeasible actions
+        are put far below all others.
         """
         lines = self.lines(candidates, states, actions.expand(*states.shape[:2], -1, -1))
         mean, slope = without_infeasible(self.space, states, actions, lines.mean, lines.slope)
@@ -207,14 +208,17 @@ class BotorchStatesAhead:
 
 
 def best_lines(lines: BotorchLines, nodes: Tensor) -> Tensor:
-    """Return the indices (k, m, q) of the highest lines mean + slope z at each of q values z, the nodes.
+    """Return the indices (k, m, q) of the lines mean + slope z that are highest at q values of z, the `nodes`.
 
-    There is one for each of k candidates and m states.
+    The lines of each of k candidates and m states are compared separately.
     """
     return (lines.mean[..., None, :] + nodes[:, None] * lines.slope[..., None, :]).argmax(-1)
 
 
 def similarity(actions: Tensor) -> Tensor:
-    """Return how similar each of q actions (..., q, d_x) is to the next one, from 0 to 1: (..., q-1)."""
+    """Return similarities (..., q-1), from 0 to 1, of neighbors in a sequence of q actions (..., q, d_x).
+
+    They are squared exponentials of the distances, with lengthscale WIDTH.
+    """
     apart = (actions[..., 1:, :] - actions[..., :-1, :]).square().sum(-1)
     return torch.exp(-apart / (2 * WIDTH**2))

@@ -187,16 +187,17 @@ class BotorchPosterior:
         return torch.exp(-torch.cdist(a, b).square() / 2)
 
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
-        """Return False for each of m states (m,): no state is taken to resemble a known one.
+        """Return False for each of m states (m,), which means that no state is assumed to resemble a `known` one.
 
-        Correlations of states are not known, because the model's kernel is not.
+        Built-in models decide this by the kernel's correlation of states, but the kernel of a BoTorch model is not
+        known here.
         """
         return torch.zeros(len(states), dtype=torch.bool, device=states.device)
 
     def similarity(self, points: Tensor, chosen: Tensor) -> Tensor:
         """Return the posterior correlations (p, q) of points (p, d) and `chosen` points (q, d), negative ones set to 0.
 
-        The prior is not used, because it need not be stationary.
+        Built-in models use prior covariances, but those of a BoTorch model are not known here.
         """
         scale = (self.variance(points)[:, None] * self.variance(chosen)).sqrt().clamp_min(1e-300)
         return (self.covariance(points, chosen) / scale).clamp(0, 1)
@@ -204,7 +205,7 @@ class BotorchPosterior:
     def even_actions(self, actions: Tensor) -> Tensor:
         """Return a pool of evenly spread actions (p, d_x) unchanged.
 
-        Models with input warping would move some of them, but it is not known whether a BoTorch model warps its inputs.
+        Built-in models with input warping move some actions. Whether a BoTorch model warps inputs is not known here.
         """
         return actions
 
@@ -255,7 +256,8 @@ class BotorchSearch:
     def best(self, states: Tensor, starts: int = 4, steps: int = 10) -> BestActions:
         """Search for the actions with the highest posterior mean in states (m, d_s).
 
-        In each state, `starts` local searches begin at the best actions of the pool; `steps` is ignored.
+        In each state, `starts` local searches begin at the best actions of the pool. `steps` is ignored, because the
+        number of steps is limited by ITERATIONS.
         """
         return BestActions.joined([self._best(chunk, starts) for chunk in states.split(CHUNK)])
 

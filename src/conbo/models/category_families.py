@@ -26,12 +26,12 @@ class TrendFamily:
 
     @property
     def n_lengthscales(self) -> int:
-        """Number of lengthscales: one for each numeric column of the state, and one for each action."""
+        """Number of lengthscales: one for each numeric state column, and one for each action column."""
         return len(self.states.numeric) + len(self.actions.categories)
 
     @property
     def n_variances(self) -> int:
-        """Number of variances, three: σ₀² of the trend, σ₁² of deviations from it, σ₃² of what all actions share."""
+        """Number of variances, three: of the trend, of deviations from it, and of a part that ignores the action."""
         return 3
 
     @property
@@ -55,8 +55,8 @@ class TrendFamily:
 
         K = ((σ₀² + δ σ₁²) φ_X + δ σ₃²) φ_C, where φ_X is the correlation of actions, and φ_C that of the states'
         numeric columns; δ is 1 for equal categories, else 0. σ₀² is the variance of the trend that all states share,
-        σ₁² of deviations from it, and σ₃² of what all actions share. The pullback converts a gradient ∂/∂K to the
-        gradient ∂/∂parameters (r, p).
+        σ₁² that of deviations from it, and σ₃² that of the part that does not depend on the action. The pullback
+        converts a gradient ∂/∂K to the gradient ∂/∂parameters (r, p).
         """
         blocks = CategoryBlocks(self.states, self.actions, self.profile, points, parameters)
         trend, difference, constant = parameters[:, self.n_lengthscales :].exp().T[..., None, None]
@@ -86,12 +86,12 @@ class MultiTaskFamily:
 
     @property
     def n_lengthscales(self) -> int:
-        """Number of lengthscales: one for each numeric column of the state, and one for each action."""
+        """Number of lengthscales: one for each numeric state column, and one for each action column."""
         return len(self.states.numeric) + len(self.actions.categories)
 
     @property
     def n_variances(self) -> int:
-        """Number of variances: one for every choice of every categorical column, and σ₃² of what all actions share."""
+        """Number of variances: one per choice of each categorical column, and one of a part that ignores the action."""
         return sum(self._counts) + 1
 
     @property
@@ -124,10 +124,10 @@ class MultiTaskFamily:
         return CategoryKernel(*factors, tasks, float(constant))
 
     def _unpacked(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return variances v (r, choices), the variance σ₃² (r,) of what all actions share, and W (r, choices, rank).
+        """Return v (r, choices), σ₃² (r,) and W (r, choices, rank), taken from r sets of p parameters (r, p).
 
-        The covariance of a column's choices is W Wᵀ + diag(v). All three results are taken from r sets of p parameters
-        (r, p), and the choices of all categorical columns are concatenated.
+        The covariance of a categorical column's choices is W Wᵀ + diag(v), and the choices of all these columns are
+        concatenated. σ₃² is the variance of the part of the reward that does not depend on the action.
         """
         choices = sum(self._counts)
         rest = parameters[:, self.n_lengthscales :]
@@ -139,8 +139,8 @@ class MultiTaskFamily:
 
         K = (T φ_X + δ σ₃²) φ_C, where T is the product over categorical columns of W Wᵀ + diag(v), the covariance of
         the column's choices. φ_X is the correlation of actions, and φ_C that of the states' numeric columns. δ is 1 for
-        equal categories, else 0, and σ₃² is the variance of what all actions share. The pullback converts a gradient
-        ∂/∂K to ∂/∂parameters (r, p).
+        equal categories, else 0, and σ₃² is the variance of the part that does not depend on the action. The pullback
+        converts a gradient ∂/∂K to the gradient ∂/∂parameters (r, p).
         """
         blocks = CategoryBlocks(self.states, self.actions, self.profile, points, parameters)
         own, constant, loadings = self._unpacked(parameters)
@@ -173,7 +173,7 @@ def category_factors(
 ) -> tuple[Factor, Factor]:
     """Return the two factors of a `CategoryKernel`, one for states and one for actions.
 
-    `log_lengthscales` are first those of the states' numeric columns, then those of all actions.
+    `log_lengthscales` holds one logarithm for each numeric state column, then one for each action column.
     """
     numbers = list(states.numeric)
     of_states = log_lengthscales.new_ones(len(states.categories))
@@ -199,9 +199,10 @@ class CategoryBlocks:
     def covariance(self, table: Tensor, constant: Tensor) -> tuple[Tensor, Pullback]:
         """Return covariances K (r, n, n) of n points for r kernels, and their pullback.
 
-        K = (table φ_X + δ constant) φ_C, with φ_X, φ_C and δ as in the class. `table` (r, n, n) is the covariance of
-        categories, and `constant` (r, 1, 1) the variance of what all actions share. The pullback converts a gradient
-        ∂/∂K to gradients with respect to the log-lengthscales, the table and the logarithm of the constant.
+        K = (table φ_X + δ constant) φ_C, where φ_X is the correlation of actions, φ_C that of the states' numeric
+        columns, and δ is 1 for equal categories, else 0. `table` (r, n, n) is the covariance of categories, and
+        `constant` (r, 1, 1) the variance of the part that does not depend on the action. The pullback converts a
+        gradient ∂/∂K to gradients with respect to the log-lengthscales, the table and the logarithm of the constant.
         """
         x, c = self._x, self._c
         inner = table * x.value + constant * self.same

@@ -5,12 +5,12 @@ paper            here                        meaning
 ===============  ==========================  =======================================================================
 σ₀² + δ_ss' σ₁²  ``Trend``                   A: a trend that all categories share, and differences from it
 W Wᵀ + diag(v)   ``MultiTask``               A: a covariance of low rank, and a variance for each choice
-σ₃² δ_ss'        ``constant``                B: covariance of states in what does not depend on the action
+σ₃² δ_ss'        ``constant``                B: covariance of the part that does not depend on the action
 ===============  ==========================  =======================================================================
 
-A and B are those of `Kernel`, k = A(s, s') κ(x, x') + B(s, s').  δ_ss' is 1 if all categories of s and s' are equal,
-else 0.  The paper is Pearce, Klaise & Groves, "Practical Bayesian Optimization of Objectives with Conditioning
-Variables".
+Every `Kernel` has the form k = A(s, s') κ(x, x') + B(s, s') for states s, s' and actions x, x', where κ is a
+correlation.  δ_ss' is 1 if all categories of s and s' are equal, else 0.  The paper is Pearce, Klaise & Groves,
+"Practical Bayesian Optimization of Objectives with Conditioning Variables".
 """
 
 from collections.abc import Callable
@@ -175,8 +175,8 @@ class CategoryKernel(Kernel):
     def scale(self, a: Tensor, b: Tensor) -> Tensor:
         """Return A (..., p, q), the factor of the correlation κ of actions in the kernel A κ + B.
 
-        A = T k_C, where T is the covariance of categories, and k_C the correlation of numeric columns, of p states a
-        (..., p, width) and q states b (..., q, width), given as scaled inputs.
+        A = T k_C, where T is the covariance of the states' categories, and k_C the correlation of their numeric
+        columns. The p states a (..., p, width) and the q states b (..., q, width) are given as scaled inputs.
         """
         table = self.categories.covariance(self.choices(a), self.choices(b))
         return table * self._numbers(a, b)[0] if self.states.columns.numeric else table
@@ -269,7 +269,7 @@ class CategoryKernel(Kernel):
         return {**factors_record(self), **self.categories.record(), "constant": self.constant}
 
     def page_columns(self) -> tuple[int, ...] | None:
-        """Return the indices of all categorical state columns: the report's web page needs tables of their choices."""
+        """Return the indices of the categorical state columns, whose covariances the report's page needs as tables."""
         return self.states.columns.categorical
 
 
@@ -281,7 +281,8 @@ def _constant(variance: float) -> Callable[[Tensor], Tensor]:
 def _picked(tables: list[Tensor], pick: tuple[int, ...]) -> Callable[[Tensor], Tensor]:
     """Return an amplitude for a `CategoryTerm` that is a product of one number for each categorical column.
 
-    `tables` holds a table for each column, with a row for each choice; `pick` says which entry of the row is used.
+    `tables` holds a table for each categorical column, with a row for each choice, and `pick` an index for each table.
+    The number for a choice is the entry with this index in the choice's row.
     """
     columns = [table[:, place] for table, place in zip(tables, pick, strict=True)]
 

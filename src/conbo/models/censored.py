@@ -17,8 +17,8 @@ from conbo.models.truncation import hidden_variance, sites_of
 class CensoredPosterior(ExactPosterior):
     """A Gaussian process of unclipped values, given n rewards of which some are clipped at a floor.
 
-    The process is conditioned on Gaussian pseudo-observations (sites) in place of the rewards, which truncation.py
-    computes.
+    The process is conditioned on the rewards above the floor, and on Gaussian pseudo-observations (sites) in place of
+    the clipped ones. The sites are computed by truncation.py.
     """
 
     floor: float
@@ -48,13 +48,14 @@ class CensoredPosterior(ExactPosterior):
 
     @property
     def reward_noise(self) -> Tensor:
-        """Variances (n,) of the noise of the observed rewards."""
+        """Variances (n,) of the noise of the observed rewards, without the variances of pseudo-observations."""
         return self.noise_of_rewards
 
     def leave_one_out(self) -> tuple[Tensor, Tensor] | None:
         """Return leave-one-out residuals (n,) of the rewards, and predictive standard deviations (n,), noise included.
 
-        Predictions are of unclipped values. The pseudo-observations that replace other clipped rewards are kept.
+        The predictions are of unclipped values. When a reward is left out, the pseudo-observations that replace the
+        other clipped rewards stay the same.
         """
         precision = torch.cholesky_inverse(self.factor).diagonal()
         without = super().observed_values - self.weights / precision
@@ -70,7 +71,8 @@ class CensoredPosterior(ExactPosterior):
     ) -> "CensoredPosterior":
         """Return the posterior given these observations instead of its own, with the same hyperparameters and floor.
 
-        Simulator seeds and the variances `noise` are ignored.
+        `noise` and `seeds` are ignored, because models of clipped rewards learn the noise and have no effects of
+        simulator seeds.
         """
         return condition_censored(self.kernel, self.constant, self.noise, points, rewards, self.floor)
 
@@ -83,7 +85,7 @@ def condition_censored(
     rewards: Tensor,
     floor: float,
 ) -> CensoredPosterior:
-    """Condition a prior on rewards (n,) at points (n, d), some of which are clipped at the floor.
+    """Condition a prior on points (n, d) and rewards (n,), where some of the rewards are clipped at the floor.
 
     `constant` is the prior mean, and `noise` the variance of the rewards' noise.
     """

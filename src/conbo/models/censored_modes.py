@@ -19,7 +19,7 @@ MOST_NOISE = 0.05  # largest noise variance: with more, the expected reward is a
 
 
 def settled_sites(start: Mode, points: Tensor, rewards: Tensor, noise: Expected, floor: float) -> Sites:
-    """Return n pseudo-observations in place of rewards (n,) at points (n, d), of which some are clipped at the floor.
+    """Return n pseudo-observations at points (n, d), in place of rewards (n,) of which some are clipped at the floor.
 
     Pseudo-observations and hyperparameters depend on each other, so they are computed alternately. The hyperparameters
     start at `start`, their mode (a maximum of their posterior density) for the rewards above the floor. `noise` is the
@@ -39,6 +39,6 @@ def settled_sites(start: Mode, points: Tensor, rewards: Tensor, noise: Expected,
 
 
 def nearly_exact(mode: Mode) -> bool:
-    """Return whether a model, fitted at this mode of its hyperparameters, has little noise and no output warping."""
+    """Return whether a model, with hyperparameters at this mode, has little, constant noise and no output warping."""
     noise = mode.target.noise_of(mode.parameters)
     return mode.output is None and not isinstance(noise, HeteroscedasticNoise) and float(noise) <= MOST_NOISE

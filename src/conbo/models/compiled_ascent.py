@@ -1,8 +1,8 @@
 """Newton ascent over actions for `ActionFunctions.maximize`, by the compiled loop of `loops.ascent`.
 
-A single row takes a few microseconds, far less than torch calls would, so a whole batch is one call.  Large batches are
-divided among a few threads.  The loops release the GIL and use no threads of their own, so that no second thread pool
-competes with torch's.
+One search takes a few microseconds, far less than torch calls would, so one call runs a whole batch of searches.  Large
+batches are divided among a few threads.  The loops release the GIL and use no threads of their own, so that no second
+thread pool competes with torch's.
 """
 
 from itertools import pairwise
@@ -40,8 +40,9 @@ def ascend(
     """Return local maxima over actions of the functions Σ (mean_weights + z slope_weights) κ + z new_weights κ_new.
 
     κ are the action's correlations with `points`, and κ_new is its correlation with the function's own `new_points`.
-    The arguments are the fields of `ActionFunctions` and the arguments of its `maximize`; `constants` are its
-    `mean_constant` and `slope_constant`. The results are the fields of `Maxima`.
+    The arguments are the fields of `ActionFunctions`, its `box`, and the arguments of its `maximize`; `constants` are
+    its `mean_constant` and `slope_constant`. `first_radius` is the first radius of the trust region. The results are
+    the fields of `Maxima`.
     """
     rows, q, features = starts.shape
     n = len(points)

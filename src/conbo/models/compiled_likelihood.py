@@ -17,7 +17,10 @@ MOST_REWARDS = 256  # largest number of rewards for which the compiled loops are
 
 
 def handles(matrices: Tensor) -> bool:
-    """Return whether the compiled loops are used for these r covariance matrices (r, n, n) of n rewards."""
+    """Return whether the compiled loops are used for these r covariance matrices (r, n, n) of n rewards.
+
+    They are if Numba is available, the matrices are on the CPU, and n is at most MOST_REWARDS.
+    """
     return compiled.AVAILABLE and matrices.device.type == "cpu" and matrices.shape[-1] <= MOST_REWARDS
 
 
@@ -36,7 +39,7 @@ def factorize_and_invert(matrices: Tensor, noise: Tensor) -> tuple[Tensor, Tenso
 
 
 def failures(factors: Array) -> NDArray[np.bool_]:
-    """Return for which of r matrices the loop found no Cholesky factor (r,), given its output `factors`."""
+    """Return flags (r,) of the matrices for which the loop found no Cholesky factor, given its output `factors`."""
     diagonal = np.einsum("rnn->rn", factors)
     return ~(np.isfinite(diagonal) & (diagonal > 0.0)).all(-1)
 

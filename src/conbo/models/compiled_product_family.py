@@ -16,8 +16,8 @@ from conbo.loops.profiles import coefficients
 def covariance(profile: str, n_states: int, features: Array, outputscale: Tensor) -> Tensor:
     """Return covariances (r, n, n) for r kernels: σ² times a correlation of states times a correlation of actions.
 
-    `features` are the scaled inputs (r, width, n) of n points, of which the first `n_states` are those of the states.
-    `outputscale` is σ² (r,).
+    `features` (r, width, n) are the scaled inputs of n points, and the first `n_states` inputs of each point are those
+    of its state. `outputscale` is σ² (r,).
     """
     r, _, n = features.shape
     matrix, scales = np.empty((r, n, n)), np.ascontiguousarray(outputscale.numpy())

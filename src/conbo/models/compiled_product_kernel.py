@@ -36,8 +36,9 @@ def weighted_gradient(
     """Return the gradients of Σ_j weights[..., i, j] k(here_i, there_j) with respect to each of p points here_i.
 
     k is the product kernel with variance `outputscale` and the named profiles of states and actions. Points are given
-    as scaled inputs, and so are the gradients (..., p, ·): one tensor for the states and one for the actions. `here` is
-    (p, ·), and `there` is (m, ·), or (p, m, ·) if each here_i has m points of its own.
+    as two tensors, the scaled inputs of states and those of actions: `here` is (p, ·), and `there` is (m, ·), or
+    (p, m, ·) if each here_i has m points of its own. The gradients (..., p, ·) are two such tensors too. The
+    dots stand for the number of scaled inputs.
     """
     *lead, p, m = weights.shape
     batches = np.ascontiguousarray(weights.reshape(prod(lead), p, m).numpy())
@@ -58,10 +59,10 @@ def weighted_gradient(
 
 
 def _rows(features: Features) -> Array:
-    """Return the scaled inputs of states and actions of p points side by side: (p, ·)."""
+    """Concatenate the scaled inputs of the states and of the actions of p points, with a row for each point."""
     return np.concatenate([block.numpy() for block in features], axis=-1)
 
 
 def _partners(features: Features) -> Array:
-    """Return scaled inputs of states and actions of m points side by side, transposed to (..., ·, m) for the loops."""
+    """Concatenate the scaled inputs of the states and of the actions of m points, with a column for each point."""
     return np.concatenate([block.numpy().swapaxes(-1, -2) for block in features], axis=-2)

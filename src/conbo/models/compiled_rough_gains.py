@@ -47,8 +47,8 @@ class CompiledReactions:
 
         If the reward is z standard deviations above its prediction, the posterior mean of an action becomes mean +
         slope · z. The first k slopes of a state are those at its basins (local maxima of the posterior mean). The last
-        one, that of the candidate's own action, is not filled in. The gains are what a state gains because its best
-        action moves with z, to second order in z. They are capped at `most` · |A| / sd.
+        one, that of the candidate's own action, is not filled in. A gain is how much the highest mean of a state is
+        expected to rise because the best action moves with z, to second order in z. It is capped at `most` · |A| / sd.
 
         Parameters
         ----------
@@ -60,7 +60,8 @@ class CompiledReactions:
             A and B (r, m) between each candidate's state and the m states. The kernel is A κ + B, where κ is the
             correlation of actions. B is None if the kernel has no such term.
         most
-            The largest expected gain from an action whose mean changes by z: E[Z⁺], Z ~ N(0, 1).
+            The largest expected gain from an action whose posterior mean changes by Z: E[max(Z, 0)], where Z is
+            standard normal.
         """
         r, (f, m), k = len(actions), self._shape, self._k
         old = (weights @ self._old.mT).numpy()

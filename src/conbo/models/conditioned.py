@@ -8,9 +8,10 @@ K = k⁰(X̃,X̃) + σ²I       ``factor``             lower Cholesky factor of 
 Ỹⁿ = K⁻¹(Y - μ⁰)        ``weights``            μⁿ(s,x) = μ⁰ + k⁰(s,x,X̃) Ỹⁿ
 K⁻¹k⁰(X̃, x̃ⁿ⁺¹)          ``LookAhead.weights``  weights of the observed rewards in a prediction of the new reward
 σⁿ_y(x̃ⁿ⁺¹)              ``LookAhead.sd``       standard deviation of the new reward
-σ̃(s,x; x̃ⁿ⁺¹)            ``look_ahead_slopes``  μⁿ⁺¹ = μⁿ + σ̃ Z
+σ̃(s,x; x̃ⁿ⁺¹)            ``look_ahead_slopes``  μⁿ⁺¹ = μⁿ + σ̃ Z, where Z is standard normal
 ======================  =====================  ========================================================
 
+μ⁰ and k⁰ are the prior mean and covariance, Y are the observed rewards, and x̃ⁿ⁺¹ is the point of the new reward.
 Rewards are standardized as for the fit. Points are in the unit cube, with the state's columns first.
 
 The paper is Pearce, Klaise & Groves, "Practical Bayesian Optimization of Objectives with Conditioning Variables".
@@ -217,9 +218,9 @@ class Conditioned:
         return self
 
     def of_rows(self, rows: Tensor) -> Self:
-        """Return the posterior for new rewards at the candidates with indices `rows` alone.
+        """Return the posterior unchanged, because this model ignores simulator seeds.
 
-        This posterior is the same for all candidates, because the model ignores their simulator seeds.
+        A model with effects of seeds keeps only the seeds of the candidates with indices `rows`.
         """
         return self
 

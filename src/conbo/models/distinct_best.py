@@ -1,4 +1,4 @@
-"""Selects the best of many scored actions such that no two are similar: the starts of local searches."""
+"""Selects the actions with the highest scores as starts of local searches, skipping those similar to a better one."""
 
 import numpy as np
 import torch
@@ -11,10 +11,11 @@ ALIKE = 0.8  # similarity above which two actions count as the same start
 
 
 def distinct_best(scores: Tensor, similarity: Tensor, k: int) -> Tensor:
-    """Return the indices (m, k) of the k best of p actions in each of m states, of which no two are similar.
+    """Return the indices (m, k) of the k best of p actions in each of m states, skipping those similar to a better one.
 
-    `scores` (m, p) ranks the actions in each state, and `similarity` (p, p) compares them. If a state has fewer than k
-    dissimilar actions, the remaining indices are 0. This does no harm, because any action can be the start of a search.
+    `scores` (m, p) ranks the actions in each state. Two actions are similar if their `similarity` (p, p) is above
+    ALIKE. If a state has fewer than k dissimilar actions, the remaining indices are 0. This does no harm, because any
+    action can be the start of a search.
     """
     k = min(k, scores.shape[-1])
     if compiled.AVAILABLE and scores.device.type == "cpu":

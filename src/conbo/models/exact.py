@@ -58,9 +58,11 @@ class ExactPosterior(Conditioned):
         return self.kernel.states.scaled(states)
 
     def state_correlation(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return correlations (p, q) of states: A(s, s') / √(A(s, s) A(s', s')), where the kernel is A κ + B.
+        """Return prior correlations (p, q) of p states a and q states b, given as `state_features` returns them.
 
-        κ is the correlation of actions. `a` and `b` are p and q states as `state_features` returns them.
+        They are correlations of the part of the reward that depends on the action: A(s, s') / √(A(s, s) A(s', s')) for
+        states s and s'. Here A is a factor of the kernel A(s, s') κ(x, x') + B(s, s'), and κ is the correlation of
+        actions x and x'.
         """
         own = [self.kernel.scale(each[:, None], each[:, None])[:, 0, 0].sqrt() for each in (a, b)]
         return self.kernel.scale(a, b) / own[0][:, None] / own[1]
@@ -131,7 +133,7 @@ class ExactPosterior(Conditioned):
     ) -> "ExactPosterior":
         """Return the posterior given these observations instead of its own, with the same hyperparameters.
 
-        Simulator seeds are ignored.
+        The simulator `seeds` are ignored, because this model has no effects of seeds.
         """
         known = self.noise if noise is None else noise
         return condition(self.kernel, self.constant, known, points, rewards, self.noise)
@@ -164,7 +166,7 @@ def variances_at(points: Tensor, noise: Tensor | float | HeteroscedasticNoise) -
 def solved(
     kernel: Kernel, constant: float, new_noise: float | HeteroscedasticNoise, known: Factored, rewards: Tensor
 ) -> ExactPosterior:
-    """Return the posterior given rewards (n,), of which `known` holds the points and the factorized covariance.
+    """Return the posterior given rewards (n,), whose points and factorized covariance are in `known`.
 
     `constant` is the prior mean, and `new_noise` the variance of the noise of further rewards.
     """

@@ -253,8 +253,8 @@ class StatesAhead:
         of the posterior mean in each state before that reward.
 
         The first start is the pool's best action or the best basin, whichever has the higher mean after the reward. The
-        second is the candidate's own action, or the pool's best action that is not similar to its first one, whichever
-        has the higher mean.
+        second is the candidate's own action or the pool's second-best action, whichever has the higher mean; actions of
+        the pool that are similar to its best one do not count as second-best.
         """
         pool, moved = self._gains.pool, nodes[:, None]
         mean, slope = functions.pooled(pool.correlation, pool.features)
@@ -286,7 +286,7 @@ class StatesAhead:
 
 
 def snapped(space: Space, functions: ActionFunctions, maxima: Maxima) -> Maxima:
-    """Return the maxima, moved to the nearest allowed actions if some actions are integers."""
+    """Move the maxima to nearby allowed actions and evaluate the functions there, if some actions are integers."""
     if not space.has_integer_actions:
         return maxima
     if functions.limits is None:

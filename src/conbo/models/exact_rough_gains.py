@@ -60,7 +60,11 @@ class RoughGains:
         self._basin_old = old if self._offset is None else old + self._offset[:, None]  # (m, k, n)
 
     def under(self, posterior: Conditioned) -> "RoughGains":
-        """Return the same function under a posterior that differs only in the simulator seeds of new rewards."""
+        """Return a copy of this function that uses the given posterior instead of the current one.
+
+        The two posteriors may differ only in the simulator seeds of new rewards. What was prepared for the m states
+        does not depend on these seeds, and is reused.
+        """
         other = copy(self)
         other._posterior = posterior
         return other
@@ -70,9 +74,9 @@ class RoughGains:
         """What is needed to compute how much a state gains because its best action moves after a new reward.
 
         The first result is the best action of each of m states, as f scaled inputs (m, f). The second is the gradient,
-        with respect to the best action, of its prior covariances with the n observed rewards (m, f, n). The third (m,
-        f, f) is the inverse Cholesky factor of the negated Hessian of the posterior mean at the best action. It is zero
-        for inputs that cannot move, and if the negated Hessian is not positive definite.
+        with respect to the best action, of its prior covariances with the n observed rewards (m, f, n). The third is
+        the inverse Cholesky factor (m, f, f) of the negated Hessian of the posterior mean at the best action. It is
+        zero for inputs that cannot move, and if the negated Hessian is not positive definite.
         """
         factor = self._posterior.kernel.actions
         features = factor.scaled(self.best.actions)  # (m, features)
@@ -94,7 +98,7 @@ class RoughGains:
 
     @cached_property
     def _compiled(self) -> CompiledReactions:
-        """A function that does what `_reactions` does, by a compiled loop."""
+        """The compiled form of `_reactions`: a function that computes how the m states react to new rewards."""
         best, old_gradient, whitening = self._curvature
         name = self._posterior.kernel.actions.profile.name
         return CompiledReactions(name, self._basins, best, self._basin_old, old_gradient, whitening)
@@ -125,11 +129,13 @@ class RoughGains:
 
         If the reward is z standard deviations above its prediction, the posterior mean of an action becomes mean +
         slope · z. The first k slopes of a state are those at its basins (local maxima of the posterior mean). The last
-        one, that of the candidate's own action, is left to the caller. The gains are what a state gains because its
-        best action moves with z, to second order in z. They are capped at UNIT_LINE_GAIN · |A| / sd.
+        one, that of the candidate's own action, is filled in by the caller. A gain is how much the highest mean of a
+        state is expected to rise because the best action moves with z, to second order in z. It is capped at
+        UNIT_LINE_GAIN · |A| / sd.
 
-        `new_scale` and `new_offset` (r, m) are A and B between each candidate's state and the m states. The kernel is A
-        κ + B, where κ is the correlation of actions. `ahead` holds the standard deviation sd of each new reward.
+        `new_scale` and `new_offset` (r, m) are A and B between each candidate's state and the m states, where the
+        kernel is A κ + B, and κ is the correlation of actions. `ahead` holds the standard deviation sd of each new
+        reward.
         """
         factor, (m, k, f) = self._posterior.kernel.actions, self._basins.shape
         actions, sd, variance = ahead.actions, ahead.sd[:, None], ahead.sd.square()[:, None]
@@ -149,10 +155,11 @@ class RoughGains:
         return slopes, torch.minimum(gain, UNIT_LINE_GAIN * new_scale.abs() / sd)
 
     def _without_infeasible(self, candidates: Tensor, mean: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
-        """Return means and slopes (r, m) of r candidates' own actions in m states.
+        """Return means and slopes (r, m) of r candidates' own actions in m states, changed for infeasible actions.
 
         After a reward that is z standard deviations above its prediction, a posterior mean becomes mean + slope z. If
-        an action is infeasible in a state, both are replaced, so that it is never the best action there.
+        an action is infeasible in a state, its mean there is lowered by a large number and its slope is set to zero, so
+        that it is never the best action.
         """
         limits = self._limits
         if limits is None:

@@ -85,10 +85,10 @@ class BestActionsOnce:
 def polish_integers(
     space: Space, mean_at: Callable[[Tensor], Tensor], actions: Tensor, states: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Round integers in k actions of each of m states, then move each up or down by one if that raises the mean.
+    """Round integers in k actions in each of m states, then move each up or down by one if that raises the mean.
 
     `mean_at` returns the posterior means (m, k) of `actions` (m, k, d_x). If `states` (m, d_s) are given, actions stay
-    feasible in them. Returns the actions and their means.
+    feasible in their states. Returns the actions and their means.
     """
     rows = None if states is None else states[:, None]
     actions = snap_actions(space, actions, rows)

@@ -51,7 +51,7 @@ class Factor:
 
     @cached_property
     def box(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Lower and upper bounds of the `width` scaled inputs, and which are numeric and may move: (width,) each."""
+        """Lower bounds, upper bounds and flags (width,) of scaled inputs; flagged inputs are numeric and may move."""
         upper = self.feature_scales
         free = torch.zeros(len(upper), dtype=torch.bool, device=upper.device)
         free[list(self.columns.numeric_features)] = True

@@ -32,8 +32,8 @@ class Factored:
     def shared_blocks(self, points: Tensor, variances: Tensor) -> int:
         """Return how many leading rows of this factor can be reused for other points (m, d) and noise variances (m,).
 
-        The reusable rows are those of the blocks that both factors have in common. There are none if a point or a
-        variance in these blocks differs.
+        Both factors are built in blocks of rows. The leading blocks that end at the same rows can be reused, unless a
+        point or a noise variance in them differs, or jitter was added to the diagonal; then none can.
         """
         if self.jitter > 0:
             return 0  # a factor of other rows may not need the jitter
@@ -45,7 +45,8 @@ class Factored:
 def factored(kernel: Kernel, points: Tensor, variances: Tensor, earlier: Factored | None = None) -> Factored:
     """Factorize the covariance of rewards at points (n, d) with noise variances (n,).
 
-    `earlier` is a factorization with the same kernel. The leading blocks that both have in common are copied from it.
+    `earlier` is a factorization with the same kernel, such as that of the first rewards. The leading blocks of rows
+    that it shares with the new one are copied, not computed again.
     """
     states, actions = kernel.scaled(points)
 
@@ -70,9 +71,10 @@ def factored(kernel: Kernel, points: Tensor, variances: Tensor, earlier: Factore
 
 
 def _grown(rows: Rows, ends: list[int], known: Tensor, jitter: float) -> Tensor | None:
-    """Extend the Cholesky factor `known` by blocks of rows that end at `ends`; None if the matrix is indefinite.
+    """Extend `known`, the Cholesky factor of a matrix's leading rows, to the whole matrix.
 
-    `rows` returns rows of the matrix, to the diagonal of which `jitter` is added.
+    The other rows, which `rows` returns, are processed in blocks that end at `ends`, with `jitter` added to the
+    diagonal. The result is None if the matrix is not positive definite.
     """
     first = len(known)
     n = ends[-1] if ends else first

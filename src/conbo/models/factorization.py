@@ -1,6 +1,6 @@
 """Cholesky factorizations that report NaN and infinity as failures on every platform.
 
-LAPACK's reference routine reports a NaN on the diagonal.  Others, such as OpenBLAS on aarch64, do not.
+LAPACK's reference routine reports a NaN on the diagonal.  Other implementations, such as OpenBLAS on aarch64, do not.
 """
 
 from math import inf

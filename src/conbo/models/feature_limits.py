@@ -20,10 +20,10 @@ from conbo.spaces import Array, Space
 
 @dataclass(frozen=True)
 class FeatureShapes:
-    """What linear constraints on actions have in common in all states, for searches over a kernel's scaled inputs.
+    """The part of linear constraints on actions that is the same in all states, for searches over scaled inputs.
 
-    Scaled inputs are the columns of an action, warped and divided by lengthscales. The constraints are linear in the
-    user's units instead, so this object also converts scaled inputs to the user's units.
+    Scaled inputs are the columns of an action, warped and divided by the kernel's lengthscales. The constraints are
+    linear in the user's units, so this object also holds what is needed to convert scaled inputs to these units.
     """
 
     space: Space
@@ -45,7 +45,7 @@ class FeatureShapes:
 
     @cached_property
     def scales(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Low ends and widths of the ranges of numeric actions, and log(upper end / low end), 0 on a linear scale."""
+        """Lower ends and widths of numeric actions' ranges, and log(upper end / lower end), 0 on a linear scale."""
         numeric, like, linear = list(self.factor.columns.numeric), self.factor.lengthscales, self.feasible.limits
         if linear is None:
             return (like.new_zeros(len(numeric)),) * 3
@@ -65,8 +65,9 @@ class FeatureShapes:
     def compiled(self) -> tuple[Array, Array, Array]:
         """The arrays that the compiled loops take: `coefficients`, `edges`, and shapes (6, numeric actions).
 
-        The shapes convert scaled inputs to the user's units: the three `scales` of each action, the factor of its
-        scaled input, and the inverses of both exponents of its input warping.
+        The loops use the shapes to convert scaled inputs to the user's units. The shapes of an action are its three
+        `scales`, the factor that turns its warped value into a scaled input, and the inverses of both exponents of its
+        input warping.
         """
         numeric, factor = list(self.factor.columns.numeric), self.factor
         scale = factor.feature_scales[list(factor.columns.numeric_features)]
@@ -113,14 +114,14 @@ class FeatureLimits:
 
     @cached_property
     def room(self) -> Tensor:
-        """What r states leave for actions in J linear constraints (r, J): the bounds minus the terms of the states."""
+        """Bounds (r, J) of J linear constraints on actions in r states: the original bounds minus the states' terms."""
         like = self.factor.lengthscales
         if self.linear is None:
             return like.new_zeros(len(self.states), 0)
         return torch.from_numpy(self.linear.bounds - self.linear.used(self.states.cpu().numpy())).to(like)
 
     def tangents(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the constraints, linearized at actions: normal · step ≤ gap for a step from an action.
+        """Return normals and gaps of the constraints, linearized at actions: a step must have normal · step ≤ gap.
 
         `x` (r, q, width) holds q actions in each of r states, each with `width` scaled inputs. For J constraints,
         normals are (r, q, J, width), and gaps (r, q, J).
@@ -132,9 +133,10 @@ class FeatureLimits:
         return normals, gaps.clamp_min(0)
 
     def _values(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return f numeric columns of q actions x in each of r states, in the user's units, and derivatives dvalue/dx.
+        """Return the numeric values of q actions x in each of r states, in the user's units, and their derivatives.
 
-        `x` is (r, q, width), and both results are (r, q, f).
+        `x` (r, q, width) are scaled inputs. Both results are (r, q, f) for f numeric columns, and the derivative of a
+        value is with respect to its own scaled input.
         """
         numeric, places = list(self.factor.columns.numeric), list(self.factor.columns.numeric_features)
         points = self.factor.unscaled(x)
@@ -149,7 +151,7 @@ class FeatureLimits:
     def contains(self, x: Tensor) -> Tensor:
         """Return which of q actions x (r, q, width) in each of r states satisfy the linear constraints: (r, q).
 
-        Only equalities, and constraints on integers alone, tolerate violations within rounding.
+        Violations within rounding errors are tolerated only for equalities and for constraints on integers alone.
         """
         slack = self.room[:, None] - self._values(x)[0] @ self.shapes.coefficients.mT
         margins, rounding = self.shapes.edges
@@ -158,7 +160,7 @@ class FeatureLimits:
     def project(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Move q actions x (r, q, width) in each of r states to nearby ones that satisfy the linear constraints.
 
-        The second result (r, q) says which of them now do.
+        The second result (r, q) says which of the actions satisfy the constraints after the move.
         """
         inside = self.contains(x)
         rows = (~inside).nonzero()[:, 0]
@@ -176,7 +178,7 @@ class FeatureLimits:
     def inside(self, x: Tensor) -> Tensor:
         """Return q actions x (r, q, width) in each of r states, with infeasible ones moved to feasible ones nearby.
 
-        An action stays infeasible if its state has no feasible one.
+        An action stays infeasible if its state has no feasible action.
         """
         feasible = torch.from_numpy(self.space.contains(self._points(x).numpy(force=True))).to(x.device)
         if bool(feasible.all()):
@@ -187,7 +189,7 @@ class FeatureLimits:
         return moved
 
     def snapped(self, x: Tensor) -> Tensor:
-        """Move q actions x in each of r states (r, q, width) to the nearest feasible ones, and round integers."""
+        """Move q actions x (r, q, width) in each of r states to nearby feasible ones, and round integers."""
         return self.factor.scaled(snap(self.space, self._points(x))[..., self.space.n_state_dims :])
 
     def cut(self, starts: Tensor, ends: Tensor) -> Tensor:

@@ -213,8 +213,8 @@ def censored_modes(
 ) -> list[Mode]:
     """Return the modes of the hyperparameters of all models, for rewards that are clipped at a floor.
 
-    Arguments are as in `all_modes`. The list is empty if the rewards above the floor have much noise, or are better
-    explained by output warping.
+    Arguments are as in `all_modes`. The list is empty if the best model has much noise, heteroscedastic noise or output
+    warping, because rewards are then not treated as clipped.
     """
     free = rewards > floor
     best = best_of(all_modes(structures, points[free], rewards[free], noise, False, True, False))

@@ -25,13 +25,13 @@ MOST_REMEMBERED = (
 
 
 class Shelf(Protocol):
-    """A key-value store of texts that processes share, such as the study's database."""
+    """A key-value store of strings that several processes share, such as the study's database."""
 
     def read_fit(self, key: str) -> str | None:
-        """Return the text that is stored under this key, or None if there is none."""
+        """Return the string that is stored under this key, or None if there is none."""
 
     def write_fit(self, key: str, text: str) -> None:
-        """Store a text under a key; an implementation may ignore failures, because a fit can be made again."""
+        """Store a string under a key; an implementation may ignore failures, because fits can be computed again."""
 
 
 class FitMemory:
@@ -67,7 +67,7 @@ class FitMemory:
         return known
 
     def _read_shared(self, key: str, read: Callable[[Any], Result]) -> Result | None:
-        """Return the result from the shared store; None if there is none or its text is damaged."""
+        """Return the result from the shared store; None if it is not there or its checksum does not match."""
         text = None if self._shelf is None else self._shelf.read_fit(key)
         content = None if text is None else _checked_content(text)
         return None if content is None else read(json.loads(content))
@@ -92,6 +92,6 @@ def _with_checksum(content: str) -> str:
 
 
 def _checked_content(text: str) -> str | None:
-    """Return the content of a text that begins with its checksum; None if the two do not match."""
+    """Return the part of a string after its leading checksum; None if the checksum does not match that part."""
     content = text.partition(" ")[2]
     return content if _with_checksum(content) == text else None

@@ -43,7 +43,7 @@ class HeteroscedasticNoise:
         return moving[..., None] * by_column
 
     def _logarithms(self, points: Tensor) -> Tensor:
-        """Return logarithms of noise variances (...,) at points (..., d), before they are clamped to their bounds."""
+        """Return the logarithms (...,) of the noise variances at points (..., d), not clamped to their bounds."""
         return self.log_level + centered_features(self.columns, points) @ self.slopes
 
     def to(self, device: torch.device) -> "HeteroscedasticNoise":

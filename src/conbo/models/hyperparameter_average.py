@@ -39,9 +39,9 @@ def averaged(
 ) -> Posterior:
     """Return the posterior averaged over fitted models and over draws of their hyperparameters.
 
-    The `fits` were made with the observations `fitted`, and with a prior that favors small noise if `small_noise`. The
-    result is conditioned on all `observations`. With `weighted`, draws that are less probable than the normal
-    approximation says have less weight.
+    The `fits` were made with the observations `fitted`; `small_noise` says whether their prior favored small noise. The
+    result is conditioned on all `observations`. All draws of a model have the same weight by default. With `weighted`,
+    a draw has less weight if its posterior density is below the normal density that approximates it.
     """
     members: list[Posterior] = []
     weights: list[float] = []
@@ -60,11 +60,11 @@ def drawn_fits(
     """Return up to 2 · pairs copies of a fit, whose hyperparameters are drawn around those of the fit.
 
     They are drawn from Laplace's approximation, a normal distribution around the mode, in pairs mode ± step. A draw is
-    left out if the covariance matrix of the rewards has no Cholesky factor. If none is left, the fit itself is
+    left out if its covariance matrix of the rewards has no Cholesky factor. If no draw is left, the fit itself is
     returned. The second result has a ratio for each copy: the posterior density over the normal density, both relative
     to the mode. A ratio above one is set to one.
 
-    The fit was made with the observations `fitted`, and with a prior that favors small noise if `small_noise`.
+    The fit was made with the observations `fitted`; `small_noise` says whether its prior favored small noise.
     """
     rewards = fitted.rewards.cpu()
     values = rewards if fit.output is None else fit.output.values(rewards, None)[0]

@@ -46,9 +46,9 @@ class KernelFamily(Protocol):
 
     @property
     def typical_loadings(self) -> tuple[float, ...]:
-        """Prior means of the loadings: factors of a covariance of categories, the only parameters that may be negative.
+        """Prior means of the loadings, which come after the logarithms of lengthscales and variances.
 
-        Loadings come after the logarithms of lengthscales and variances.
+        Loadings are parameters that may be negative, such as the factor loadings of a multi-task kernel.
         """
 
     @property
@@ -75,7 +75,7 @@ class KernelFamily(Protocol):
 
 @dataclass(frozen=True)
 class ExtendedFamily:
-    """A base class for a kernel family that extends another, `family`, whose properties it has by default."""
+    """A base class for kernel families that extend another family, `family`, and have its properties by default."""
 
     family: KernelFamily
 
@@ -149,9 +149,9 @@ class ProductFamily:
 
     @property
     def terms(self) -> tuple[ProductTerm, ...]:
-        """The terms whose sum is the covariance: only one, the product itself.
+        """The terms whose sum is the covariance: only one, the product σ² k_S k_X itself.
 
-        Empty for subclasses, whose covariance may be no such sum.
+        Empty for subclasses, because their covariance may have another form.
         """
         if type(self) is not ProductFamily:
             return ()
@@ -248,8 +248,9 @@ class Block:
     def pullback(self, table: Tensor) -> Tensor:
         """Return gradients (r, d) with respect to log-lengthscales: Σ_ij table_ij (f_i - f_j)² for each of d columns.
 
-        f_i are the scaled inputs of point i of n, for r sets of lengthscales. `table` (r, n, n) is symmetric: the
-        gradient of the objective with respect to φ, times the slope ψ, elementwise (φ and ψ as in `Block`).
+        f_i is the scaled input of point i in this column, for each of r sets of lengthscales. `table` (r, n, n) is
+        symmetric: the gradient of the objective with respect to the correlations φ of n points, times their slopes ψ,
+        elementwise. The gradient of φ(a, b) with respect to the scaled inputs a is -ψ (a-b).
         """
         f = self._features.scaled
         sums = 2 * ((table.sum(-1)[:, None] @ f.square())[:, 0] - (f * (table @ f)).sum(-2))
@@ -276,10 +277,10 @@ class Term:
             self._slope = variance[:, None, None] * self._block.slope
 
     def pullback(self, gradient: Tensor) -> tuple[Tensor, Tensor]:
-        """Convert a gradient (r, n, n) with respect to the covariances of n points into gradients by parameter.
+        """Convert a gradient (r, n, n) with respect to the covariances of n points to one with respect to parameters.
 
-        The results, for r sets of parameters, are gradients with respect to the log-lengthscales of d columns (r, d),
-        and to the logarithm of the variance σ² (r,).
+        For r sets of parameters, the results are the gradients (r, d) with respect to the log-lengthscales of d
+        columns, and the gradients (r,) with respect to the logarithm of the variance σ².
         """
         if self._compiled:
             in_features, in_variance = compiled_product_family.pullback(

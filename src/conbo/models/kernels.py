@@ -41,9 +41,9 @@ __all__ = ["Factor", "Kernel", "ProductKernel", "factors_record", "pulled"]
 class Kernel(ABC):
     """A covariance A(s, s') κ(x, x') + B(s, s') of two points with states s, s' and actions x, x'.
 
-    κ is a correlation of actions. To add a kernel, write a frozen dataclass with two factors, `states`
+    κ is a correlation of actions. To add a kernel, write a frozen dataclass with two fields of type `Factor`, `states`
     (which scales the states) and `actions` (which is κ), and implement the abstract methods. A kernel with an offset B
-    overrides both `offset` and `offset_slope`. A kernel whose policies are saved also overrides `record`. The other
+    overrides both `offset` and `offset_slope`. To save policies that use the kernel, override `record`, too. The other
     methods work for every kernel of this form. A and B may depend on the numeric columns of two states only through the
     distance between their scaled inputs.
 
@@ -148,9 +148,9 @@ class Kernel(ABC):
     def weighted_gradient(self, here: Features, there: Features, weights: Tensor) -> Features:
         """Return the gradients of Σ_j weights[..., i, j] k(here_i, there_j) with respect to each of p points here_i.
 
-        k is the kernel. Points are given as scaled inputs, and so are the gradients (..., p, ·): one tensor for the
-        states and one for the actions. `here` is (p, ·), and `there` is (m, ·), or (p, m, ·) if each here_i has m
-        points of its own. `weights` are (..., p, m).
+        k is the kernel. Points are given as scaled inputs, one tensor for the states and one for the actions: `here` is
+        (p, ·), and `there` is (m, ·), or (p, m, ·) if each here_i has m points of its own. `weights` are (..., p, m).
+        The gradients (..., p, ·) are with respect to the scaled inputs, also one tensor for states and one for actions.
         """
         own_partners = there[0].dim() == 3
         states, actions = (t[:, None] for t in here) if own_partners else here
@@ -169,7 +169,12 @@ class Kernel(ABC):
         return pulled(weights * state_slope, here[0], there[0]), in_actions
 
     def gradient(self, here: Features, there: Features, weights: Tensor) -> Tensor:
-        """Return the gradients that `weighted_gradient` defines, but with respect to p unit-cube points (..., p, d)."""
+        """Return the gradients (..., p, d) of Σ_j weights[..., i, j] k(here_i, there_j) in the unit cube.
+
+        They are with respect to each of p points here_i as a unit-cube point. k is the kernel. The arguments are
+        those of `weighted_gradient`: p points `here` and m points `there`, both as scaled inputs, and `weights`
+        (..., p, m).
+        """
         in_states, in_actions = self.weighted_gradient(here, there, weights)
         return self.in_unit_cube((in_states, in_actions), here)
 
@@ -209,8 +214,8 @@ class Kernel(ABC):
 
         The tables hold A and B of the kernel A κ + B for all pairs of choices, where κ is the correlation of actions.
         The page computes the effect of the other state columns from scaled distances. The result is None if the page
-        cannot compute this kernel; it then shows a table of the policy. Main effects are left out: see
-        `page_main_effects`.
+        cannot compute this kernel; the page then shows a table of the policy. The tables do not include main effects,
+        which `page_main_effects` describes.
         """
         return None
 
@@ -269,11 +274,15 @@ class ProductKernel(Kernel):
         return self.outputscale * self.states.tables(a, b)[1]
 
     def variance(self, states: Tensor) -> Tensor:
-        """Return the prior variance σ² of every point: (...) for scaled inputs of states (..., width)."""
+        """Return the prior variances (...) of points with states (..., width), given as scaled inputs: all are σ²."""
         return states.new_full(states.shape[:-1], self.outputscale)
 
     def weighted_gradient(self, here: Features, there: Features, weights: Tensor) -> Features:
-        """Return the gradients that `Kernel.weighted_gradient` defines, computed by a compiled loop if possible."""
+        """Return the gradients of Σ_j weights[..., i, j] k(here_i, there_j) with respect to each of p points here_i.
+
+        k is the kernel. Arguments and results are as in `Kernel.weighted_gradient`. A compiled loop is used if Numba is
+        available, both profiles are built in, and all tensors are on the CPU and not tracked by autograd.
+        """
         profiles = self.states.profile, self.actions.profile
         if compiled_product_kernel.handles(profiles, *here, *there, weights):
             names = self.states.profile.name, self.actions.profile.name
@@ -281,9 +290,9 @@ class ProductKernel(Kernel):
         return super().weighted_gradient(here, there, weights)
 
     def draw_prior(self, n: int, features: int, generator: torch.Generator) -> PriorDraws:
-        """Draw n functions from the prior of mean zero, by the given number of random Fourier features.
+        """Draw n functions from the prior of mean zero, each a weighted sum of `features` random Fourier features.
 
-        If a profile has no spectrum, the Nyström method of `Kernel.draw_prior` is used instead.
+        If the profile of states or that of actions has no spectrum, the Nyström method is used instead.
         """
         if self.states.profile.spectrum is None or self.actions.profile.spectrum is None:
             return super().draw_prior(n, features, generator)
@@ -300,7 +309,7 @@ class ProductKernel(Kernel):
         return {"type": "product", **factors_record(self), "outputscale": self.outputscale}
 
     def page_columns(self) -> tuple[int, ...] | None:
-        """Return an empty tuple: the report's web page needs no tables, but computes this kernel from distances."""
+        """Return an empty tuple: the report's web page needs no tables, as it computes this kernel from distances."""
         return ()
 
 

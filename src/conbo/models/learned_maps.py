@@ -27,7 +27,8 @@ LINEAR_SHARE = 0.5  # the map is linear above the best reward plus this share of
 class LearnedMaps:
     """The Box-Cox maps -((c - y)^λ - 1)/λ of one set of standardized rewards y, with two parameters: (log t, λ).
 
-    λ is the power, and t the distance from the best reward to the ceiling c, in units of `reach`.
+    λ is the power, and t the distance from the best reward to the ceiling c, in units of `reach`, which is the distance
+    from the median reward to the best.
     """
 
     rewards: Tensor  # (n,)
@@ -36,7 +37,7 @@ class LearnedMaps:
 
     @property
     def bounds(self) -> Tensor:
-        """Lower and upper bounds (2, 2) of the map's parameters, one row for each.
+        """Lower and upper bounds of the map's two parameters: a tensor (2, 2) with one row for each parameter.
 
         The parameters are log t, where t is the distance from the best reward to the ceiling in units of `reach`, and
         the power λ.
@@ -54,10 +55,11 @@ class LearnedMaps:
         return torch.cartesian_prod(powers, distances).flip(-1)
 
     def values(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
-        """Return mapped and standardized rewards (r, n), and log(Jacobian · prior) (r,), for parameters (r, 2).
+        """Return mapped and standardized rewards (r, n), and logarithms (r,) of Jacobian · prior, for r maps.
 
-        Each of r rows of parameters is one map: log t (see the class) and the power λ. The Jacobian is that of the map
-        from the n rewards to the n mapped rewards. The prior density is not normalized.
+        A row (log t, λ) of `parameters` (r, 2) is one map: t is the distance from the best reward to the ceiling in
+        units of `reach`, and λ the power. The Jacobian is the product of the map's derivatives at the n rewards. The
+        prior density of the parameters is not normalized.
         """
         distance, power, below = self._below(parameters)
         mapped = -torch.expm1(power * below) / power
@@ -67,11 +69,11 @@ class LearnedMaps:
         return (mapped - mean) / deviation, slopes.sum(-1) + prior
 
     def gradients(self, parameters: Tensor, in_values: Tensor) -> Tensor:
-        """Return the gradients (r, 2) of a log-density of the mapped rewards with respect to the map's parameters.
+        """Return the gradients (r, 2) of r log-densities with respect to the parameters (r, 2) of r maps.
 
-        Each of r rows of parameters is one map: log t (see the class) and the power λ. `in_values` (r, n) are the
-        gradients of this log-density with respect to the n mapped rewards. The gradients of log(Jacobian · prior) are
-        added.
+        A row of parameters is (log t, λ): t is the distance from the best reward to the ceiling in units of `reach`,
+        and λ the power. A log-density is that of the n mapped rewards, whose gradients with respect to these rewards
+        are `in_values` (r, n), plus log(Jacobian · prior) of the map.
         """
         distance, power, below = self._below(parameters)
         n, growth = below.shape[1], torch.expm1(power * below)
@@ -88,10 +90,10 @@ class LearnedMaps:
         return torch.stack([in_distance.sum(-1) + prior, in_power.sum(-1)], -1)
 
     def _below(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return log t (r, 1), the power λ (r, 1), and log-distances (r, n) from a ceiling, for r rows of parameters.
+        """Return log t (r, 1), λ (r, 1), and log-distances (r, n) from the ceiling, for r rows (log t, λ).
 
-        The log-distances are log((c - y) / (c - best)), where y are the n rewards, `best` is the highest of them, and c
-        is the ceiling. t is as in the class.
+        t is the distance from the best reward to the ceiling c in units of `reach`, and λ the power. The log-distances
+        are log((c - y) / (c - best)), where y are the n rewards, and `best` is the highest of them.
         """
         distance, power = parameters[:, :1], parameters[:, 1:]
         return distance, power, torch.log1p((self.best - self.rewards) / self.reach / distance.exp())
@@ -99,7 +101,7 @@ class LearnedMaps:
     def output(self, parameters: Tensor) -> LowTail:
         """Return the map with parameters (log t, λ), made linear above a point between the best reward and the ceiling.
 
-        t is the distance between these two in units of `reach`, and λ the power.
+        t is the distance from the best reward to the ceiling in units of `reach`, and λ the power.
         """
         distance, power = self.reach * exp(float(parameters[0])), float(parameters[1])
         width = (1 - LINEAR_SHARE) * distance
@@ -108,10 +110,11 @@ class LearnedMaps:
         return LowTail(plain.pivot, width, float(mean), float(deviation), power)
 
     def parameters(self, output: LowTail) -> Tensor:
-        """Return the parameters of a map, log t (see the class) and the power λ, clamped to the bounds.
+        """Return the parameters (log t, λ) of a given map, clamped to their bounds.
 
-        The map may have been learned from some of the rewards only, but in the same units. The parameters are such that
-        the map's ceiling stays where it is, unless the best reward is above it.
+        t is the distance from the best reward to the ceiling in units of `reach`, and λ the power. The map may have
+        been learned from only some of the rewards, in the same units. Its ceiling is kept if it is above the best
+        reward. Otherwise the distance from the best reward to the ceiling is kept.
         """
         distance = output.width / (1 - LINEAR_SHARE)  # from the best reward to the ceiling when the map was learned
         ceiling = output.pivot + LINEAR_SHARE * distance

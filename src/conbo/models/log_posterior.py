@@ -20,9 +20,10 @@ noise, "varying"   level as for "moderate",        heteroscedastic; the density 
                    slopes are Normal(0, 0.3)       the density at zero
 =================  ==============================  ==========================================================
 
-All densities but those of wide variances are of the value itself, not of its logarithm, also that of the noise variance
-v.  So the evidence prefers noisy models more than it would if log v had a Cauchy distribution.  The constant that
-normalizes the density of v is left out, because it is the same for every model with learned noise.
+The densities of lengthscales, variances and the noise variance v are those of the value itself, not of its logarithm;
+only wide variances have a density of the logarithm.  So the evidence prefers noisy models more than it would if log v
+had a Cauchy distribution.  The constant that normalizes the density of v is left out, because it is the same for every
+model with learned noise.
 """
 
 from collections.abc import Callable
@@ -67,12 +68,12 @@ Expected: TypeAlias = Literal["small", "moderate", "varying"]  # name of the noi
 
 @dataclass(frozen=True)
 class Peak:
-    """Laplace's approximation at a mode θ of the parameters: a normal distribution with the inverse covariance H.
+    """Laplace's approximation at a mode θ of the parameters: a normal distribution, N(θ, H⁻¹).
 
-    H holds the negated second derivatives of the log posterior density at θ. The evidence is the integral of this
-    density over the parameters. Most priors are densities of exp(parameter), so the integrand has another factor, the
-    Jacobian exp(aᵀθ), where a is 1 for such parameters and 0 for others. In the correction ½ aᵀH⁻¹a, a is 0 for the
-    noise level, too.
+    H holds the negated second derivatives of the log posterior density at θ. The log evidence is the log-density at θ
+    plus `log_volume` = ½ log |2π H⁻¹| + aᵀθ + ½ aᵀH⁻¹a. The terms with a come from a Jacobian, because most priors are
+    densities of exp(parameter): a is 1 for such parameters and 0 for others. In the last term, a is 0 for the noise
+    level, too, because along it the log-density is not nearly quadratic.
     """
 
     mean: float  # the constant mean of the rewards
@@ -141,7 +142,7 @@ class LogPosterior:
         return self._counts[-1]
 
     def __call__(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return log-densities (r,), gradients (r, p) and best constant means (r,) of r sets of p parameters."""
+        """Return log-densities (r,), gradients (r, p) and most likely constant means (r,) for parameters (r, p)."""
         if len(parameters) > self._most_at_once:
             parts = [self(part) for part in parameters.split(self._most_at_once)]
             values, gradients, means = (torch.cat(column) for column in zip(*parts, strict=True))
@@ -161,7 +162,7 @@ class LogPosterior:
 
     @cached_property
     def _of_terms(self) -> TermLikelihoods:
-        """The object that computes log-likelihoods by compiled loops, if the covariance is a sum of `ProductTerm`s."""
+        """Computes log-likelihoods by compiled loops; used only if the covariance is a sum of `ProductTerm`s."""
         return TermLikelihoods(self._terms, self.points, self.rewards, self._n_kernel)
 
     def with_rewards(self, parameters: Tensor, rewards: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -216,7 +217,7 @@ class LogPosterior:
         return HeteroscedasticNoise(self.columns, float(level), slopes) if self.varies else float(level.exp())
 
     def curvature(self, parameters: Tensor) -> Tensor:
-        """Estimate the log-density's negated second derivatives (r, p) by each parameter, for r sets of p parameters.
+        """Estimate the diagonals (r, p) of the log-density's negated Hessians at r sets of p parameters (r, p).
 
         The estimate for the log-likelihood is the Fisher information: the variance of the gradient over rewards that
         are drawn from the model with the same parameters. The prior adds its inverse variance.
@@ -267,9 +268,10 @@ class LogPosterior:
         return 0.5 * (second + second.mT) * scale[:, None] * scale, float(means[0])
 
     def promise(self, parameters: Tensor, some: slice) -> float:
-        """Estimate by how many nats a Newton step in some of the parameters (p,) would raise the log-density.
+        """Estimate by how many nats a Newton step in the parameters that `some` selects would raise the log-density.
 
-        `some` selects these parameters. The Hessian of the Newton step is estimated as in `curvature`.
+        The step starts at `parameters` (p,). Its negated Hessian is estimated by the Fisher information, the covariance
+        of the gradient over rewards that are drawn from the model, plus the inverse variances of the prior.
         """
         slopes = self(parameters[None])[1][0, some]
         imagined = self._imagined_gradients(parameters[None])[:, 0, some]
@@ -340,8 +342,9 @@ class LogPosterior:
     def _prior(self, parameters: Array) -> tuple[Array, Array]:
         """Return log prior densities (r,) of r sets of p parameters (r, p), and their gradients (r, p).
 
-        The priors of lengthscales, of noise, and of variances unless they have heavy tails are densities of
-        exp(parameter). All gradients are with respect to the parameter itself.
+        The priors of lengthscales, variances and the noise level are densities of exp(parameter). The priors of
+        loadings, noise slopes, and variances with heavy tails are densities of the parameter. All gradients are with
+        respect to the parameter.
         """
         score = (parameters - self._location) / self._spread
         values = -(self._logarithm * parameters + 0.5 * score * score + self._log_spread)
@@ -353,16 +356,21 @@ class LogPosterior:
         return values.sum(-1), gradients
 
     def _noise(self, parameters: Array) -> tuple[Array, Callable[[Array], list[Array]]]:
-        """Return the noise variances of the rewards, (r, n), (r, 1) or (n,), and a function for their gradients.
+        """Return the noise variances of n rewards for r sets of p parameters (r, p), and a function for gradients.
 
-        They follow from r sets of p parameters (r, p). The function converts a gradient (r, n) with respect to the
-        variances into gradients with respect to the noise's parameters.
+        The variances are (r, n), (r, 1) if they are the same for all rewards, or (n,) if they are known. The function
+        converts a gradient (r, n) with respect to the variances into gradients with respect to the noise's parameters.
+        The variances of the pseudo-observations that replace clipped rewards are added.
         """
         variances, pullback = self._own_noise(parameters)
         return variances if self.sites is None else variances + self.sites.variances.numpy(), pullback
 
     def _own_noise(self, parameters: Array) -> tuple[Array, Callable[[Array], list[Array]]]:
-        """Return what `_noise` returns, without the variances of pseudo-observations that replace clipped rewards."""
+        """Return the noise variances of n rewards for r sets of p parameters (r, p), and a function for gradients.
+
+        The results are those of `_noise`, but the variances of the pseudo-observations that replace clipped rewards are
+        not added.
+        """
         if not isinstance(self.noise, str):
             return self.noise.numpy(force=True), lambda _: []
         if not self.varies:

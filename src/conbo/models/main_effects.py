@@ -93,8 +93,9 @@ class MainEffectsKernel(Kernel):
     def weighted_gradient(self, here: Features, there: Features, weights: Tensor) -> Features:
         """Return the gradients of Σ_j weights[..., i, j] k(here_i, there_j) with respect to each of p points here_i.
 
-        k is the kernel with its main effects. Arguments and results are as in `Kernel.weighted_gradient`: points and
-        gradients are given as scaled inputs, for which the lengthscales of the kernel without main effects are used.
+        k is the kernel with its main effects. Arguments and results have the shapes of `Kernel.weighted_gradient`.
+        Points are given as scaled inputs, divided by the lengthscales of the kernel without main effects, and the
+        gradients are with respect to these scaled inputs.
         """
         in_states, in_actions = super().weighted_gradient(here, there, weights)
         mine, others = self._of_effect(here[0]), self._of_effect(there[0])
@@ -118,7 +119,8 @@ class MainEffectsKernel(Kernel):
     def page_columns(self) -> tuple[int, ...] | None:
         """Return the indices of the categorical state columns whose choices the report's web page looks up in tables.
 
-        They are those of the kernel without main effects.  None if the page cannot compute that kernel.
+        These are the columns of the kernel without main effects. The result is None if the page cannot compute that
+        kernel.
         """
         return self.interaction.page_columns()
 
@@ -129,7 +131,8 @@ class MainEffectsKernel(Kernel):
     def page_main_effects(self) -> dict[str, Any]:
         """Return what the report's web page needs to compute the main effects: two variances, and scales of the states.
 
-        A scale multiplies a state column before distances are taken. It is 0 for a column without main effect.
+        A scale multiplies a state column before distances are taken. It is 0 for a column that the state's main effect
+        does not use.
         """
         scales = [0.0] * len(self.states.columns.categories)
         lengthscales = self.state_effect.lengthscales.tolist()
@@ -156,7 +159,7 @@ class MainEffectsKernel(Kernel):
 
     @cached_property
     def _ratio(self) -> Tensor:
-        """Factors that turn scaled inputs of states into those of the state's main effect with its own lengthscales."""
+        """Factors that rescale states, given as scaled inputs, to the lengthscales of the state's main effect."""
         return self.state_effect.feature_scales / self.states.feature_scales[self._features]
 
     def _of_effect(self, states: Tensor) -> Tensor:
@@ -194,7 +197,10 @@ class MainEffectsFamily(ExtendedFamily):
 
     @property
     def n_lengthscales(self) -> int:
-        """Number of lengthscales: those without main effects, and one for each column that the state's effect uses."""
+        """Number of lengthscales: those of the family without main effects, and those of the state's main effect.
+
+        The latter are one for each state column that the main effect uses.
+        """
         return self.family.n_lengthscales + len(effect_columns(self.states))
 
     @property
@@ -283,6 +289,6 @@ class MainEffectsFamily(ExtendedFamily):
         return torch.cat([lengthscales, own, rest], -1), effect, main
 
     def _joined(self, own: Tensor, effect: Tensor, main: Tensor) -> Tensor:
-        """Join `own`, `effect` and `main`, into which `_split` splits r sets of p parameters, to one tensor (r, p)."""
+        """Join `own`, `effect` and `main`, parts of r sets of p parameters, to a tensor (r, p); inverse of `_split`."""
         n_l, n_v = self.family.n_lengthscales, self.family.n_variances
         return torch.cat([own[:, :n_l], effect, own[:, n_l : n_l + n_v], main, own[:, n_l + n_v :]], -1)

@@ -1,7 +1,7 @@
 """Joint search for modes of a model's hyperparameters and of the parameters of output warping.
 
-Searching for them in turn would get stuck.  Under a slightly wrong map, the Gaussian process explains the misfit
-as noise, and with that much noise, no other map is much more probable.
+A search that alternates between hyperparameters and map would get stuck.  Under a slightly wrong map, the Gaussian
+process explains the misfit as noise, and with that much noise, no other map is much more probable.
 """
 
 from collections.abc import Sequence
@@ -81,9 +81,10 @@ def joint_search(
     """Return the distinct modes of hyperparameters and output map that local searches reach, the best first.
 
     A mode is a local maximum of the posterior density, and the output map replaces rewards by values that the Gaussian
-    process models. A row of `starts` (r, p + 2) holds p hyperparameters and the map's parameters log t and λ (see
-    `LearnedMaps`). `curvature` (r, p, p) holds estimates of the negated second derivatives with respect to the
-    hyperparameters at the starts; None if there are none.
+    process models. A row of `starts` (r, p + 2) holds p hyperparameters and the map's parameters log t and λ, where t
+    is the scaled distance from the best reward to the map's ceiling, and λ the map's power. `curvature` (r, p, p) holds
+    estimates of the negated second derivatives with respect to the hyperparameters at the starts; None if there are
+    none.
     """
     lower, upper = torch.cat([target.bounds, maps.bounds]).T
     starts = starts.clamp(lower, upper)

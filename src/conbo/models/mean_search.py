@@ -32,8 +32,8 @@ def best_by_mean(
 ) -> BestActions:
     """Search for the actions with the highest posterior mean in states (m, d_s).
 
-    `hints` is a function from states (m, d_s) to h promising actions of each (m, h, d_x). In each state, local searches
-    begin at the `starts` hints with the highest means.
+    `hints` is a function from states (m, d_s) to promising actions (m, h, d_x), h for each state. In each state, local
+    searches begin at the `starts` hints with the highest means.
     """
     return BestActions.joined([_best(posterior, space, chunk, hints(chunk), starts) for chunk in states.split(CHUNK)])
 

@@ -51,7 +51,7 @@ class Mixture:
         return self.members[0]
 
     def most_probable(self, share: float) -> Posterior:
-        """Return the average of the most probable models alone, as few as have a total weight of at least `share`.
+        """Return the average of the most probable models alone: the fewest whose total weight is at least `share`.
 
         If one model is enough, the result is its posterior.
         """
@@ -120,7 +120,8 @@ class Mixture:
     def leave_one_out(self) -> tuple[Tensor, Tensor] | None:
         """Return leave-one-out residuals (n,) and predictive standard deviations (n,), noise included.
 
-        The averaged models keep the weights that they have with all rewards. None if a model cannot compute residuals.
+        The weights of the averaged models are those given all rewards, whichever reward is left out. The result is None
+        if a model cannot compute residuals.
         """
         known = [found for member in self.members if (found := member.leave_one_out()) is not None]
         if len(known) < len(self.members):
@@ -135,7 +136,7 @@ class Mixture:
         return self.leader.state_lengthscales
 
     def state_features(self, states: Tensor) -> Tensor:
-        """Return states (..., d_s) as features of the most probable model, which `state_correlation` compares."""
+        """Return states (..., d_s) as features of the most probable model: the inputs of `state_correlation`."""
         return self.leader.state_features(states)
 
     def state_correlation(self, a: Tensor, b: Tensor) -> Tensor:
@@ -153,7 +154,7 @@ class Mixture:
         return torch.stack([member.resemble(states, known, least) for member in self.members]).all(0)
 
     def similarity(self, points: Tensor, chosen: Tensor) -> Tensor:
-        """Return how much a reward at each `chosen` point (q, d) tells about each point (p, d): (p, q), from 0 to 1."""
+        """Return similarities (p, q) in [0, 1]: how much rewards at `chosen` points (q, d) tell about points (p, d)."""
         return self._average([member.similarity(points, chosen) for member in self.members])
 
     @property
@@ -162,9 +163,10 @@ class Mixture:
         return all(member.batches_look_ahead for member in self.members)
 
     def even_actions(self, actions: Tensor) -> Tensor:
-        """Return a pool of evenly spread actions (p, d_x), with every second one moved to suit the input warping.
+        """Return the pool `actions` (p, d_x) with every second action moved to suit the input warping.
 
-        The moved actions are evenly spread after warping.
+        The given actions are evenly spread; the moved ones are evenly spread after the warping of the most probable
+        model.
         """
         return self.leader.even_actions(actions)
 
@@ -213,17 +215,17 @@ class Mixture:
         return {"members": [{"weight": weight, **(record or {})} for weight, record in pairs]}
 
     def page_record(self, space: Space) -> dict[str, Any] | None:
-        """Return what the report's web page needs to compute all averaged models, with weights; None if it cannot."""
+        """Return the weights and page records of all averaged models; None if the report's page cannot compute one."""
         records = [member.page_record(space) for member in self.members]
         if any(record is None for record in records):
             return None
         return {"members": records, "weights": self.weights.tolist()}
 
     def imagined(self, points: Tensor, seeds: Tensor) -> "Mixture":
-        """Return the mixture given hypothetical rewards at points (k, d) with seeds (k,).
+        """Return the mixture given hypothetical rewards at points (k, d) with simulator seeds (k,).
 
-        For each averaged model, a reward equals its posterior mean, so only variances change. Models without effects of
-        seeds stay unchanged.
+        In each averaged model, the rewards equal the model's own posterior means, so only variances change. Models
+        without effects of seeds stay unchanged.
         """
         known = (one.imagined(points, seeds) if isinstance(one, ImaginesRewards) else one for one in self.members)
         return Mixture(tuple(known), self.weights)
@@ -233,8 +235,8 @@ class Mixture:
     ) -> "Mixture | None":
         """Return the same mixture given these observations instead of its own; None if some model cannot do that.
 
-        The observations are `rewards` (n,) at `points` (n, d), with the variances `noise` (n,) if they are known, and
-        simulator seeds (n,) if they have any.
+        The observations are `rewards` (n,) at `points` (n, d). `noise` (n,) holds the variances of their noise, if
+        known, and `seeds` (n,) their simulator seeds, if any.
         """
         members = [member.conditioned_on(points, rewards, noise, seeds) for member in self.members]
         known = tuple(member for member in members if member is not None)
@@ -262,7 +264,8 @@ class MixtureSearch:
     def best(self, states: Tensor, starts: int = 4, steps: int = 10) -> BestActions:
         """Search for the actions with the highest mean of the mixture in states (m, d_s).
 
-        In each state, local searches start at the local maxima of the mean of each averaged model.
+        In each state, `starts` local searches of at most `steps` steps look for maxima of the mean of each averaged
+        model. The `starts` best of the actions that they find are the starts of the search for the mixture.
         """
 
         def ends(chunk: Tensor) -> Tensor:

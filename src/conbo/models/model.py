@@ -51,8 +51,8 @@ class FitsInSteps(Protocol):
         memory: FitMemory | None = None,
         before: Observations | None = None,
     ) -> tuple[Posterior, Callable[[], Posterior] | None]:
-        """Return the posterior, and a function that averages it over hyperparameters (None if that changes nothing).
+        """Return the posterior, and a function that averages it over hyperparameters (None if it is not averaged).
 
         A `memory` of earlier fits saves time and does not change the result. If this fit starts from a fit to the first
-        observations, `before` holds these, standardized on their own.
+        m observations, `before` holds these m observations, standardized without the others.
         """

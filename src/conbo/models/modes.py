@@ -66,7 +66,10 @@ class Mode:
 
     @cached_property
     def laplace(self) -> float:
-        """The log evidence by Laplace's method; with output warping, minus `map_margin`, the least gain required."""
+        """The log evidence by Laplace's method.
+
+        With output warping, `map_margin` is subtracted: the nats that output warping must gain to be used.
+        """
         margin = 0.0 if self.output is None else map_margin(len(self.target.points))
         return self.objective + self.log_jacobian + self.peak.log_volume - margin
 
@@ -76,9 +79,9 @@ class Mode:
         return self.target.peak(self.parameters)
 
     def like(self, other: "Mode") -> "Mode":
-        """Return `other`, a mode for the same rewards, with the output warping and `log_jacobian` of this mode.
+        """Return a copy of `other`, a mode for the same rewards, with the output map and `log_jacobian` of this mode.
 
-        A local search leaves both out, even if the rewards are mapped.
+        `other` comes from a local search, which sets neither of the two, even if the rewards are mapped.
         """
         return replace(other, output=self.output, log_jacobian=self.log_jacobian)
 
@@ -156,8 +159,9 @@ def modes_of_families(
 def with_main_effects(families: Sequence[MainEffectsFamily], modes: Sequence[Mode]) -> list[Mode]:
     """Return one fitted mode of the hyperparameters for each promising family with main effects.
 
-    `modes` are those of the families without main effects. Families are tried in the order of their evidence without
-    main effects, until main effects do not help or a family lags by far more than main effects have gained so far.
+    `modes` are those of the families without main effects. Families are tried in descending order of their evidence
+    without main effects. The loop ends when main effects do not help in a family, or when the evidence of a family
+    lags behind the best by far more than main effects have gained so far.
     Whether to stop a search early is judged by the log-density alone, without the volume term of Laplace's method,
     because main effects hardly change that term.
     """
@@ -181,7 +185,11 @@ def with_main_effects(families: Sequence[MainEffectsFamily], modes: Sequence[Mod
 
 
 def with_heteroscedastic_noise(plain: Mode) -> list[Mode]:
-    """Return a list with the mode of the same model with heteroscedastic noise; empty if that gains too little."""
+    """Return a list with the mode of the model of `plain` with heteroscedastic noise instead of one noise variance.
+
+    The list is empty if this gains too little, if the noise variance of `plain` is negligible, or if the noise of
+    `plain` is known or heteroscedastic already.
+    """
     old = plain.target
     noise = old.noise_of(plain.parameters)
     if not isinstance(noise, float) or noise < NEGLIGIBLE_NOISE:
@@ -192,10 +200,11 @@ def with_heteroscedastic_noise(plain: Mode) -> list[Mode]:
 
 
 def with_warped_actions(plain: Mode) -> list[Mode]:
-    """Return a list with the mode of the same model with input warping; empty if that gains too little.
+    """Return a list with the mode of the model of `plain` with input warping added.
 
-    Each exponent of the warping is weakly determined on its own, and Laplace's method underrates their joint effect.
-    The evidence is therefore computed from the gain in log-density at the mode, minus WARP_MARGIN.
+    The list is empty if this gains too little, if no action is numeric, or if `plain` has input warping already. Each
+    exponent of the warping is weakly determined on its own, and Laplace's method underrates their joint effect. The
+    evidence is therefore computed from the gain in log-density at the mode, minus WARP_MARGIN.
     """
     family, old = WarpedFamily(plain.target.family), plain.target
     if not family.n_warps or old.kernel(plain.parameters).actions.warp is not None:
@@ -254,8 +263,8 @@ def promising_starts(target: LogPosterior, noisy: bool) -> Tensor:
     """Return starts (r, p) of r local searches for p parameters: those Sobol points where `target` is highest.
 
     If there are many rewards, the starts are instead the best modes for a subset of the rewards. With `noisy`, a start
-    with a large noise variance is added. A local search that starts from a small noise variance tends to end at short
-    lengthscales, which explain the noise as signal.
+    with a large noise variance is added, because a local search that starts from a small noise variance tends to end at
+    short lengthscales, which explain the noise as signal.
     """
     if len(target.points) > SCREENED_REWARDS:
         some = target.thinned(SCREENED_REWARDS)

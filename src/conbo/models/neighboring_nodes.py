@@ -21,10 +21,11 @@ from conbo.models.action_functions import ActionFunctions, Maxima
 
 
 def shared_between_nodes(maxima: Maxima, nodes: Tensor) -> Maxima:
-    """Replace the maximum at each node z by one found at another node, if its line mean + slope z is higher here.
+    """At each node z, replace the best action found there by one found at another node, if that one is better at z.
 
-    A node is a value of z: the new reward is z standard deviations above its prediction. Afterwards, all lines are
-    tangents of one convex function of z. The tensors of `maxima` may be overwritten.
+    A node is a value of z: the new reward is z standard deviations above its prediction. The posterior mean of an
+    action is then a line mean + slope z. After the replacement, all lines are tangents of one convex function of z. The
+    tensors of `maxima` may be overwritten.
     """
     if compiled.AVAILABLE and nodes.device.type == "cpu":
         winner = np.empty(maxima.mean.shape, dtype=np.int64)

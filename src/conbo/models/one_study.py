@@ -35,7 +35,7 @@ def of_study(place: float, rows: Tensor) -> Tensor:
 
 
 def of_both(earlier: Observations, these: Observations) -> Observations:
-    """Join the observations of both studies, with the code of the study in front of every point.
+    """Join the observations of an earlier study and of this one, with the code of its study in front of every point.
 
     The joint observations have known noise variances only if both studies have them.
     """
@@ -142,7 +142,7 @@ class OneStudy:
         return self.whole.resemble(_of_this(states), _of_this(known), least)
 
     def similarity(self, points: Tensor, chosen: Tensor) -> Tensor:
-        """Return how much a reward at each `chosen` point (q, d) tells about each point (p, d): (p, q), from 0 to 1."""
+        """Return similarities (p, q) in [0, 1]: how much rewards at `chosen` points (q, d) tell about points (p, d)."""
         return self.whole.similarity(_of_this(points), _of_this(chosen))
 
     @property
@@ -151,9 +151,9 @@ class OneStudy:
         return self.whole.batches_look_ahead
 
     def even_actions(self, actions: Tensor) -> Tensor:
-        """Return a pool of evenly spread actions (p, d_x), with every second one moved to suit the input warping.
+        """Return the pool `actions` (p, d_x) with every second action moved to suit the input warping.
 
-        The moved actions are evenly spread after warping.
+        The given actions are evenly spread; the moved ones are evenly spread after warping.
         """
         return self.whole.even_actions(actions)
 
@@ -178,7 +178,7 @@ class OneStudy:
         return self.whole.look_ahead_slopes(_of_this(candidates), _of_this(points))
 
     def draw_paths(self, n: int, generator: torch.Generator, features: int = 1024) -> "_Paths | None":
-        """Draw n functions from the posterior; None if this is impossible.
+        """Draw n functions from the posterior; None if the model cannot draw functions.
 
         `features` is the number of random features that approximate the prior.
         """
@@ -186,7 +186,7 @@ class OneStudy:
         return None if drawn is None else _Paths(drawn)
 
     def record(self) -> dict[str, Any] | None:
-        """Return the joint model's record, with the earlier observations as `prior`; None if it has no record."""
+        """Return the joint model's record, with the earlier observations as `prior`; None if that model has none."""
         model, earlier = self.whole.record(), self.earlier
         if model is None:
             return None
@@ -205,7 +205,7 @@ class OneStudy:
 
 @dataclass(frozen=True)
 class _Search:
-    """A search for the best actions of this study's states."""
+    """A search for the best actions in states of this study, under the joint posterior of both studies."""
 
     whole: ActionSearch
 
@@ -222,7 +222,7 @@ class _Search:
 
 @dataclass(frozen=True)
 class _Values:
-    """What one more reward of this study is worth in each of its states, such as its knowledge gradient."""
+    """An acquisition function by state, such as the knowledge gradient, for candidates and states of this study."""
 
     whole: StateValue
 

@@ -48,7 +48,10 @@ class OutputMap(ABC):
 
     @abstractmethod
     def values(self, rewards: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Map rewards (n,) to values of the Gaussian process, and the variances of their noise (n,) accordingly."""
+        """Map rewards (n,) to values (n,) of the Gaussian process, and return the noise variances (n,) of these values.
+
+        The latter follow from the variances `noise` (n,) of the rewards' noise; None if `noise` is None.
+        """
 
     @abstractmethod
     def rewards(self, values: Tensor) -> Tensor:
@@ -81,7 +84,8 @@ class OutputMap(ABC):
     def gain(self, before: Tensor, gain: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Return how much the expected reward rises if the Gaussian process rises from `before` by `gain`, elementwise.
 
-        `noise` is the variance of the process's noise. The second result is d rise / d gain.
+        `noise` is the variance of the process's noise. The second result is the derivative of this rise with
+        respect to `gain`.
         """
         after = before + gain
         return self.expected(after, noise) - self.expected(before, noise), self.expected_slope(after, noise)
@@ -106,7 +110,7 @@ class LowTail(OutputMap):
         return (self.compressed(rewards) - self.shift) / self.scale, variances
 
     def in_other_units(self, shift: float, scale: float) -> "LowTail":
-        """Return the same map for rewards in other units: it maps shift + scale · y to the value that y has here."""
+        """Return the map for rewards in other units: it maps shift + scale · y to the value that this map gives y."""
         pivot, width = shift + scale * self.pivot, scale * self.width
         return LowTail(pivot, width, scale * self.shift, scale * self.scale, self.power)
 
@@ -147,7 +151,10 @@ class LowTail(OutputMap):
         return below, torch.log1p(self.power * distance) / self.power if self.power else distance
 
     def expected(self, value: Tensor, noise: Tensor) -> Tensor:
-        """Return the expected reward at a noise-free value of the Gaussian process, which is a mean over the noise."""
+        """Return the expected reward, given the Gaussian process's noise-free value and the variance of its noise.
+
+        This is the mean over the noise, computed by Gauss-Hermite quadrature.
+        """
         return self.rewards(value[..., None] + noise.sqrt()[..., None] * NODES.to(value)) @ WEIGHTS.to(value)
 
     def expected_slope(self, value: Tensor, noise: Tensor) -> Tensor:
@@ -190,7 +197,7 @@ class Limits(OutputMap):
         return (rewards, noise) if self.tail is None else self.tail.values(rewards, noise)
 
     def rewards(self, values: Tensor) -> Tensor:
-        """Return the rewards that are mapped to these values of the Gaussian process, without bounds."""
+        """Return the rewards that are mapped to these values of the Gaussian process; they may exceed the bounds."""
         return values if self.tail is None else self.tail.rewards(values)
 
     def record(self) -> dict[str, Any]:

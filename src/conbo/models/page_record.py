@@ -64,10 +64,11 @@ def heteroscedastic_noise(noise: HeteroscedasticNoise) -> dict[str, Any]:
 
 
 def state_tables(kernel: Kernel, space: Space) -> dict[str, Any] | None:
-    """Return tables of A and B of a kernel A κ + B between all combinations of choices of state categories.
+    """Return tables of A and B of a kernel A κ + B, for all pairs of combinations of choices of state categories.
 
-    κ is the correlation of actions. The categories are those in the kernel's `page_columns`; other state columns are
-    equal in both states. None if there are too many combinations, or if `page_columns` is None.
+    A and B are functions of two states, and κ is the correlation of actions. The categories are those in the kernel's
+    `page_columns`; other state columns are equal in both states. The result is None if there are too many combinations,
+    or if `page_columns` is None.
     """
     columns = kernel.page_columns()
     counts = [] if columns is None else [space.state_categories[column] for column in columns]

@@ -58,7 +58,7 @@ class BestActions:
     def of_climbs(cls, ends: Tensor, mean: Tensor) -> "BestActions":
         """Return the best actions of m states, given where k local searches per state ended.
 
-        `ends` (m, k, d_x) are these actions, and `mean` (m, k) their posterior means.
+        `ends` (m, k, d_x) are the actions where the searches ended, and `mean` (m, k) their posterior means.
         """
         best = mean.argmax(-1, keepdim=True)
         chosen = ends.gather(1, best[..., None].expand(-1, -1, ends.shape[-1]))[:, 0]
@@ -76,7 +76,7 @@ class BestActions:
 
 @dataclass(frozen=True)
 class GainRule:
-    """How the knowledge gradient in a state is estimated from posterior means after a new reward: lines mean + slope z.
+    """How the knowledge gradient in a state is estimated from look-ahead lines mean + slope z.
 
     A line is the posterior mean of an action after one more reward, if this reward is z standard deviations above its
     prediction. If `nodes` is None, there is one line for every action of a fixed pool. Otherwise `nodes` holds a few
@@ -103,7 +103,7 @@ class StateGains(Protocol):
 
 
 class StateValue(Protocol):
-    """An acquisition function by state: what one more reward is worth in each state, such as its knowledge gradient."""
+    """An acquisition function by state, such as the knowledge gradient: what one more reward is worth in each state."""
 
     def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
         """Return a fast function from candidates (r, d) to rough estimates of their values (r, m) in states (m, d_s).
@@ -129,7 +129,10 @@ class KnowsSeeds(Protocol):
         """The observed simulator seeds; empty if the value does not depend on seeds."""
 
     def for_seeds(self, seeds: Tensor) -> StateValue:
-        """Return the value of new rewards with these seeds: (1,) for all candidates, or (c,), one for each."""
+        """Return the `StateValue` of new rewards that are simulated with these seeds.
+
+        `seeds` is (1,), one seed for all candidates, or (c,), one seed for each of c candidates.
+        """
 
 
 @runtime_checkable
@@ -174,7 +177,7 @@ class LookAheadLines(Protocol):
 
     @property
     def mean(self) -> Tensor:
-        """Posterior means (k, m, q) before the new reward, for k candidates, m states of each and q actions in each."""
+        """Posterior means (k, m, q) before the new reward, for k candidates, m states each, q actions in each state."""
 
     @property
     def slope(self) -> Tensor:
@@ -296,7 +299,7 @@ class ComparesStates(Protocol):
         """
 
     def similarity(self, points: Tensor, chosen: Tensor) -> Tensor:
-        """Return how much a reward at each `chosen` point (q, d) tells about each point (p, d): (p, q), from 0 to 1."""
+        """Return similarities (p, q) in [0, 1]: how much rewards at `chosen` points (q, d) tell about points (p, d)."""
 
 
 class LooksAhead(Protocol):
@@ -307,9 +310,10 @@ class LooksAhead(Protocol):
         """Whether `look_ahead_slopes` is fast for thousands of points; if not, callers ask for fewer."""
 
     def even_actions(self, actions: Tensor) -> Tensor:
-        """Return a pool of evenly spread actions (p, d_x), with every second one moved to suit the input warping.
+        """Return the pool `actions` (p, d_x) with every second action moved to suit the input warping.
 
-        The moved actions are evenly spread after warping. Without input warping, nothing moves.
+        The given actions are evenly spread; the moved ones are evenly spread after warping. Without input
+        warping, nothing moves.
         """
 
     def action_search(self, space: Space, actions: Tensor) -> ActionSearch:
@@ -330,7 +334,7 @@ class LooksAhead(Protocol):
         """
 
     def draw_paths(self, n: int, generator: torch.Generator, features: int = 1024) -> Paths | None:
-        """Draw n functions from the posterior; None if this is impossible.
+        """Draw n functions from the posterior; None if the model cannot draw functions.
 
         `features` is the number of random features that approximate the prior.
         """
@@ -343,16 +347,16 @@ class KeepsRecords(Protocol):
         """Return the values that a saved policy needs besides the observations; None if the model cannot be saved."""
 
     def page_record(self, space: Space) -> dict[str, Any] | None:
-        """Return the values from which the report's web page computes the posterior; None if it cannot compute it."""
+        """Return the values from which the report's web page computes the posterior; None if the page cannot do so."""
 
     def conditioned_on(
         self, points: Tensor, rewards: Tensor, noise: Tensor | None, seeds: Tensor | None = None
     ) -> "Posterior | None":
         """Return the posterior given these observations instead of its own, with the same hyperparameters.
 
-        The result is None if this is impossible. The observations are `rewards` (n,) at `points` (n, d). `noise` (n,)
-        holds the variances of the rewards' noise if they are known, and `seeds` (n,) their simulator seeds if they have
-        any.
+        The result is None if the model cannot do this. The observations are `rewards` (n,) at `points` (n, d). `noise`
+        (n,) holds the variances of the rewards' noise if they are known, and `seeds` (n,) the rewards' simulator seeds
+        if they have any.
         """
 
 
@@ -369,7 +373,7 @@ class Averages(Protocol):
         """The posteriors that are averaged, the most probable first."""
 
     def most_probable(self, share: float) -> Posterior:
-        """Return the average of the most probable models alone, as few as have a total weight of at least `share`.
+        """Return the average of the most probable models alone: the fewest whose total weight is at least `share`.
 
         If one model is enough, the result is its posterior.
         """
@@ -380,7 +384,7 @@ class ImaginesRewards(Protocol):
     """A posterior that can be conditioned on hypothetical rewards with given simulator seeds."""
 
     def imagined(self, points: Tensor, seeds: Tensor) -> Posterior:
-        """Return the posterior given hypothetical rewards at points (k, d) with seeds (k,).
+        """Return the posterior given hypothetical rewards at points (k, d) with simulator seeds (k,).
 
         Each reward equals its posterior mean, so only variances change.
         """

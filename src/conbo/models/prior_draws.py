@@ -10,8 +10,8 @@ class               f⁰(s, x)                                 use
 ==================  =======================================  ===================================================
 
 The frequencies ω are random.  The phase is linear in the features of the state, b_j(s) = β_j + ω_sᵀ s, with a random
-β_j.  For a term δ_ss' of the kernel, each category adds its own random phases, so that different categories are
-independent.
+β_j.  For a term δ_ss' of the kernel, which is 1 if the states s and s' have equal categories, else 0, each category
+adds its own random phases, so that different categories are independent.
 
 References: Rahimi & Recht (2007); Williams & Seeger (2001).
 """
@@ -34,12 +34,13 @@ class Covariance(Protocol):
     """The methods of a kernel that `NystromFeatures` needs; points are scaled inputs (divided by lengthscales)."""
 
     def covariance(self, a: Features, b: Features) -> Tensor:
-        """Return the covariances (..., p, q) between p points a and q points b."""
+        """Return the covariances (..., p, q) between p points a and q points b, given as scaled inputs."""
 
     def weighted_gradient(self, here: Features, there: Features, weights: Tensor) -> Features:
         """Return the gradients of Σ_j weights[..., i, j] covariance(here_i, there_j) with respect to points here_i.
 
-        `weights` are (..., p, m) for p points `here` and m points `there`.
+        `weights` are (..., p, m) for p points `here` and m points `there`. Points are given as scaled inputs, and the
+        gradients are with respect to these.
         """
 
 
@@ -50,7 +51,10 @@ class PriorDraws(Protocol):
         """Return the values (p, c) of all c functions at p points, which are given as scaled inputs."""
 
     def along(self, here: Features, draws: Tensor) -> tuple[Tensor, Features]:
-        """Return values (p,) and gradients at p points (scaled inputs); point i uses function number `draws[i]`."""
+        """Return values (p,) and gradients at p points; point i uses the function with index `draws[i]`.
+
+        Points are given as scaled inputs, and the gradients are with respect to these.
+        """
 
 
 @dataclass(frozen=True)
@@ -88,7 +92,10 @@ class FourierFeatures:
         return (self.terms.amplitude(here[0]) * torch.cos(self.terms.angles(*here))) @ self.weights
 
     def along(self, here: Features, draws: Tensor) -> tuple[Tensor, Features]:
-        """Return values (p,) and gradients at p points (scaled inputs); point i uses function number `draws[i]`."""
+        """Return values (p,) and gradients at p points; point i uses the function with index `draws[i]`.
+
+        Points are given as scaled inputs, and the gradients are with respect to these.
+        """
         terms, angles = self.terms, self.terms.angles(*here)
         weighted = self.weights[:, draws].mT * terms.amplitude(here[0])
         falling = -weighted * torch.sin(angles)
@@ -98,7 +105,7 @@ class FourierFeatures:
 
 @dataclass(frozen=True)
 class NystromFeatures:
-    """c functions drawn from a prior, each a weighted sum of the covariances with m points."""
+    """c functions drawn from a prior, each a weighted sum of the covariances with m fixed points."""
 
     kernel: Covariance
     points: Features  # scaled inputs of the m points
@@ -109,7 +116,10 @@ class NystromFeatures:
         return self.kernel.covariance(here, self.points) @ self.weights
 
     def along(self, here: Features, draws: Tensor) -> tuple[Tensor, Features]:
-        """Return values (p,) and gradients at p points (scaled inputs); point i uses function number `draws[i]`."""
+        """Return values (p,) and gradients at p points; point i uses the function with index `draws[i]`.
+
+        Points are given as scaled inputs, and the gradients are with respect to these.
+        """
         weights = self.weights[:, draws].mT  # (p, m)
         value = (self.kernel.covariance(here, self.points) * weights).sum(-1)
         return value, self.kernel.weighted_gradient(here, self.points, weights)

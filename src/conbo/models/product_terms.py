@@ -1,5 +1,7 @@
 """Log-likelihoods of rewards whose covariance is a sum of products σ² φ_S φ_X, by compiled loops and NumPy alone.
 
+Here σ² is a variance, and φ_S and φ_X are correlations of states and of actions.
+
 A fit computes hundreds of likelihoods, one after the other.  With a hundred rewards, the loops of a likelihood take a
 few tenths of a millisecond, and torch calls between them would take as long again.
 """
@@ -56,7 +58,11 @@ class HasProductTerms(Protocol):
 
 
 def handles(terms: Sequence[ProductTerm], points: Tensor) -> bool:
-    """Return whether `TermLikelihoods` can be used for a sum of these terms and for points (n, d)."""
+    """Return whether `TermLikelihoods` can be used for a sum of these terms and for points (n, d).
+
+    This is so if there are terms, compiled loops can compute all their profiles, the points are on the CPU, and n is at
+    most MOST_REWARDS.
+    """
     small = points.device.type == "cpu" and len(points) <= MOST_REWARDS
     return small and len(terms) > 0 and all(compiled.handles(term.profile) for term in terms)
 
@@ -69,11 +75,11 @@ class TermLikelihoods:
         self._terms = [_PreparedTerm(term, points, n_parameters) for term in terms]
 
     def __call__(self, parameters: Array, noise: Array) -> tuple[Array, Array, Array, Array]:
-        """Return log-likelihoods (r,) without the constant -½ n log 2π, for r sets of parameters and noise variances.
+        """Return log-likelihoods (r,) of the n rewards for r sets of p parameters (r, p), means and gradients.
 
-        The p `parameters` are (r, p), and `noise` is (r, n), (r, 1) or (n,). The other results are the most likely
-        constant means (r,), the gradients (r, p) with respect to the parameters and (r, n) with respect to the noise
-        variances. Where a covariance matrix could not be factorized, the log-likelihood is -inf.
+        `noise` holds noise variances (r, n), (r, 1) or (n,). The log-likelihoods are without the constant -½ n log 2π,
+        and -inf where a covariance matrix could not be factorized. The other results are the most likely constant means
+        (r,), the gradients (r, p) with respect to the parameters, and those (r, n) with respect to the noise variances.
         """
         r, n = len(parameters), len(self._rewards)
         if r > (most := max(1, NUMBERS_AT_ONCE // n**2)):
@@ -141,9 +147,9 @@ class _PreparedTerm:
 
 
 def _prepared(block: TermBlock, points: Tensor) -> tuple[Array, Array]:
-    """Return the features (width, n) of a block's columns at n points, and which parameter is each one's lengthscale.
+    """Return the features (width, n) of a block's columns at n points, and the indices (width,) of their lengthscales.
 
-    The latter is returned as indices (width,) of the parameters.
+    An index says which parameter is the logarithm of the feature's lengthscale.
     """
     owners = np.array(block.lengthscales, dtype=np.int64)[list(block.columns.owner)]
     features = block.columns.features(points[:, list(block.places)]).numpy()

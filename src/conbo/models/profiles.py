@@ -119,9 +119,10 @@ class Profile:
 
 
 class _Correlation(torch.autograd.Function):
-    """The correlation φ as a function of r², for autograd.
+    """The correlation φ as a function of the squared distance r² between scaled inputs, for autograd.
 
-    Its derivative -ψ/2, with ψ = -φ'/r, is finite at r = 0, where the square root of r² has no derivative.
+    The derivative with respect to r² is -ψ/2, with ψ = -φ'/r. It is finite at r = 0, where autograd could not
+    differentiate the square root of r².
     """
 
     @staticmethod
@@ -137,9 +138,9 @@ class _Correlation(torch.autograd.Function):
 
 
 def matern52(squared_distance: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the Matérn-5/2 correlation φ at r², with ψ = -φ'/r and χ = -ψ'/r.
+    """Return the Matérn-5/2 correlation φ, ψ = -φ'/r and χ = -ψ'/r, elementwise, as functions of r².
 
-    r is √5 times the distance divided by the lengthscale.
+    `squared_distance` holds r², where r is √5 times the distance between inputs that are divided by their lengthscales.
     """
     r = squared_distance.sqrt()
     decay = torch.exp(-r)
@@ -148,7 +149,10 @@ def matern52(squared_distance: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _matern52_in_place(squared_distance: Tensor) -> Tensor:
-    """Return the Matérn-5/2 correlation at r² without its derivatives, written into the memory of its argument."""
+    """Return the Matérn-5/2 correlation as a function of r², elementwise, and overwrite the memory of the argument.
+
+    `squared_distance` holds r², where r is √5 times the distance between inputs that are divided by their lengthscales.
+    """
     r = squared_distance.sqrt()
     polynomial = squared_distance.div_(3).add_(r).add_(1)
     return r.neg_().exp_().mul_(polynomial)
@@ -164,9 +168,9 @@ def matern52_spectrum(features: int, n: int, generator: torch.Generator) -> Tens
 
 
 def squared_exponential(squared_distance: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the squared-exponential correlation φ at r², with ψ = -φ'/r and χ = -ψ'/r; all three are equal.
+    """Return the squared-exponential correlation φ, ψ = -φ'/r and χ = -ψ'/r as functions of r²; all three are equal.
 
-    r is the distance divided by the lengthscale.
+    `squared_distance` holds r², where r is the distance between inputs that are divided by their lengthscales.
     """
     value = torch.exp(-squared_distance / 2)
     return value, value, value

@@ -64,7 +64,7 @@ def shared_rows(a: int, b: int) -> int:
 
 
 def _steps_until(n: int) -> int | None:
-    """Return the number of rewards that the schedule lets a fit to n rewards use; None if it may use all."""
+    """Return m if hyperparameters are fitted to only the first m of n rewards; None if they are fitted to all."""
     last, step = None, EVERY_REWARD
     while step + step // LATE_SHARE <= n:
         last, step = step, step + step // STEP_SHARE

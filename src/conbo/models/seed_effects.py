@@ -126,18 +126,21 @@ class SeededPosterior(ExactPosterior):
         return tuple(seeds[counts.argsort(descending=True, stable=True)].tolist())
 
     def for_seeds(self, seeds: Tensor) -> Self:
-        """Return the posterior for new rewards with these seeds: (1,) for all candidates, or (c,), one for each."""
+        """Return the same posterior, whose look-ahead is for new rewards that are simulated with these seeds.
+
+        `seeds` is (1,), one seed for all candidates, or (c,), one seed for each of c candidates.
+        """
         return replace(self, next_seeds=seeds.to(self.seeds))
 
     def of_rows(self, rows: Tensor) -> Self:
         """Return the posterior for new rewards at the candidates with indices `rows` alone.
 
-        If each candidate has its own seed, only the seeds of these are kept.
+        If each candidate has its own seed, only the seeds of these candidates are kept.
         """
         return self if len(self.next_seeds) == 1 else replace(self, next_seeds=self.next_seeds[rows])
 
     def imagined(self, points: Tensor, seeds: Tensor) -> Self:
-        """Return the posterior given hypothetical rewards at points (k, d) with seeds (k,).
+        """Return the posterior given hypothetical rewards at points (k, d) with simulator seeds (k,).
 
         Each reward equals its posterior mean, so only variances change.
         """
@@ -164,10 +167,10 @@ class SeededPosterior(ExactPosterior):
 
     @cached_property
     def _shared(self) -> Tensor:
-        """Correlations of the effects of the next seeds with those of the seeds of n rewards.
+        """Correlations between the effects of the seeds of new rewards and those of the seeds of n observed rewards.
 
-        The correlations are (1, n) if all candidates have the same next seed, and (c, n) if each of c candidates has
-        its own.
+        The correlations are (1, n) if new rewards have the same seed at all candidates, and (c, n) if each of c
+        candidates has its own seed.
         """
         return self.effect.shared(self.next_seeds, self.seeds)
 
@@ -214,7 +217,7 @@ class SeededPosterior(ExactPosterior):
         return {**super().record(), "noise": self.within, "seed_effect": self.effect.record()}
 
     def page_record(self, space: Space) -> dict[str, Any] | None:
-        """Return the values from which the report's web page computes the posterior; None if it cannot compute it.
+        """Return the values from which the report's web page computes the posterior; None if the page cannot do so.
 
         The effect of seeds is in the entry `seedEffect`.
         """
@@ -231,7 +234,8 @@ class SeededPosterior(ExactPosterior):
     ) -> "SeededPosterior":
         """Return the posterior given these observations instead of its own, with the same hyperparameters.
 
-        Without `seeds` (n,), every observation is assumed to have its own seed.
+        The observations are `rewards` (n,) at `points` (n, d). `noise` (n,) holds the variances of the rewards' noise
+        if they are known. Without `seeds` (n,), every observation is assumed to have its own simulator seed.
         """
         own = torch.arange(len(points), device=points.device) if seeds is None else seeds
         known = self.within if noise is None else noise

@@ -43,9 +43,9 @@ class SeededFamily(ExtendedFamily):
 
     @property
     def n_variances(self) -> int:
-        """Number of variances of the family without seeds, plus one for constants and one for functions of seeds.
+        """Number of variances of the family without seeds, plus those of the effects of seeds.
 
-        Each of the two is counted only if, in this family, seeds add constants or functions to the rewards.
+        The latter are one if seeds add constants to the rewards, and one if they add functions of the point.
         """
         return self.family.n_variances + self.constant + self.function
 
@@ -94,10 +94,10 @@ class SeededFamily(ExtendedFamily):
         return total, with_seeds
 
     def from_noise(self, parameters: Tensor, noise: float) -> Tensor:
-        """Return parameters to start a fit from: fitted ones (p,) of the family without seeds, plus effects of seeds.
+        """Return parameters to start a fit from, given the fitted parameters (p,) of the family without seeds.
 
-        `noise` is the fitted noise variance of the family without seeds. The effects of seeds start with this total
-        variance, but not below exp(LEAST_SHARE).
+        `noise` is the fitted noise variance of the family without seeds. The parameters of the effects of seeds are
+        added. The effects start with the total variance `noise`, or exp(LEAST_SHARE) if that is larger.
         """
         own = parameters[None]
         level = torch.tensor([noise], dtype=own.dtype).log().clamp_min(LEAST_SHARE)
@@ -107,9 +107,10 @@ class SeededFamily(ExtendedFamily):
         return self._joined(own, lengthscales, variances)[0]
 
     def with_effect_of(self, other: "SeededFamily", theirs: Tensor, parameters: Tensor) -> Tensor:
-        """Return parameters to start a fit from: fitted ones (p,) of the family without seeds, plus effects of seeds.
+        """Return parameters to start a fit from, given the fitted parameters (p,) of the family without seeds.
 
-        The effects start as in `theirs` (q,), the fitted parameters of another family with effects of seeds, `other`.
+        The parameters of the effects of seeds are added. They are taken from `theirs` (q,), the fitted parameters of
+        another family with effects of seeds, `other`.
         """
         _, lengthscales, variances = other._split(theirs[None])
         return self._joined(parameters[None], lengthscales, variances)[0]
@@ -137,7 +138,7 @@ class SeededFamily(ExtendedFamily):
         return torch.cat([lengthscales, own, rest], -1), effect, mine
 
     def _joined(self, own: Tensor, effect: Tensor, mine: Tensor) -> Tensor:
-        """Join `own`, `effect` and `mine`, into which `_split` splits r sets of p parameters, to one tensor (r, p)."""
+        """Join `own`, `effect` and `mine`, parts of r sets of p parameters, to a tensor (r, p); inverse of `_split`."""
         n_l, n_v = self.family.n_lengthscales, self.family.n_variances
         return torch.cat([own[:, :n_l], effect, own[:, n_l : n_l + n_v], mine, own[:, n_l + n_v :]], -1)
 

@@ -34,7 +34,7 @@ def modes_with_seeds(families: Sequence[SeededFamily], modes: Sequence[Mode], po
 
     A mode is a local maximum of the hyperparameters' posterior density, and `modes` are those of all models without
     such effects. The last column of points (n, d + 1) is the seed. The list is empty if no two rewards share a seed,
-    because effects of seeds cannot be told from noise then.
+    because effects of seeds then cannot be told from noise.
     """
     if not families or len(points[:, -1].unique()) == len(points):
         return []
@@ -60,10 +60,10 @@ def modes_with_seeds(families: Sequence[SeededFamily], modes: Sequence[Mode], po
 
 
 def cautious(modes: dict[Parts, Mode]) -> dict[Parts, Mode]:
-    """Drop the model in which seeds add only constants, unless it is clearly more probable than that with functions.
+    """Drop the model in which seeds add only constants, unless it is much more probable than with functions added.
 
-    `modes` are those of one family of kernels, by what a seed adds to the rewards: a constant, a function of the point,
-    or both. The model with both inherits the evidence of the dropped model, if that is higher.
+    `modes` has one mode of the same family of kernels for each choice of what a seed adds to the rewards: a constant, a
+    function of the point, or both. If the evidence of the dropped model is higher, the model with both inherits it.
     """
     alone, both = modes.get(CONSTANT), modes.get(BOTH)
     if alone is None or both is None:
@@ -75,7 +75,7 @@ def cautious(modes: dict[Parts, Mode]) -> dict[Parts, Mode]:
 
 
 def with_seeds(plain: Mode, family: SeededFamily, points: Tensor) -> list[Mode]:
-    """Return the most probable mode of a family with effects of simulator seeds; an empty list if the search fails.
+    """Return a list with the best mode of a family with effects of simulator seeds; empty if the search finds none.
 
     Searches start from typical values, and from `plain`, a mode of the same family without these effects.
     """

@@ -35,7 +35,7 @@ def contains(space: Space, points: Tensor) -> Tensor:
 
 
 def spread(space: Space, points: Tensor) -> Tensor:
-    """Replace infeasible actions of points (n, d) by feasible ones, which are roughly as evenly spread."""
+    """Make the actions of points (n, d) feasible, so that evenly spread points stay roughly evenly spread."""
     if space.feasible_set is None:
         return snap(space, points)
     return torch.from_numpy(space.feasible_set.spread(points.cpu().numpy())[0]).to(points)
@@ -49,9 +49,10 @@ def action_limits(space: Space, states: Tensor) -> RowLimits | None:
 
 
 def masked(space: Space, states: Tensor, actions: Tensor, scores: Tensor) -> Tensor:
-    """Replace scores (..., m, p) of p actions (p, d_x) that are infeasible in m states (..., m, d_s) by very low ones.
+    """Return scores (..., m, p) of p actions (p, d_x) in m states (..., m, d_s), with very low ones if infeasible.
 
-    The less an action violates the constraints, the higher its new score, because a projection moves it less.
+    The less an infeasible action violates the constraints, the higher is its new score, because projecting it onto the
+    feasible set moves it less.
     """
     violation = violations(space, states, actions)
     if violation is None:
@@ -74,7 +75,10 @@ def without_infeasible(
 
 
 def feasible_pairs(space: Space, states: Tensor, actions: Tensor) -> Tensor | None:
-    """Return which actions (p, d_x) satisfy the linear constraints in states (..., d_s): (..., p); None if all do."""
+    """Return flags (..., p): whether actions (p, d_x) satisfy the linear constraints in states (..., d_s).
+
+    None if all actions satisfy them in all states.
+    """
     violation = violations(space, states, actions)
     return None if violation is None else violation == 0
 

@@ -2,9 +2,9 @@
 
 Means and variances of the expected reward are exact up to quadrature.  Covariances are approximate: by Stein's lemma,
 the covariance of a reward with a Gaussian variable is the covariance of z with that variable times a slope E[dy/dz],
-and the slope at a point is chosen such that it reproduces the point's variance.  Knowledge
-gradients are approximate, too: the knowledge gradient of the process is added to the highest mean of z in a state, as
-if z were known exactly, and the rise of the expected reward is the result.
+and the slope at a point is chosen such that it reproduces the point's variance.  Knowledge gradients are approximate,
+too.  They are the rise of the expected reward if z rises from the highest posterior mean of z in a state by the
+knowledge gradient of the process, as if z were known exactly.
 """
 
 from collections.abc import Callable
@@ -87,8 +87,8 @@ class TransformedPosterior:
     def leave_one_out(self) -> tuple[Tensor, Tensor] | None:
         """Return leave-one-out residuals (n,) and predictive standard deviations (n,), noise included.
 
-        None if the posterior is approximated by inducing points, because then the Gaussian process does not hold single
-        rewards.
+        None if the posterior is approximated by inducing points, because the Gaussian process then keeps only sums over
+        the rewards.
         """
         found = self.process.leave_one_out()
         if found is None or len(found[0]) != self.process.n_observations:
@@ -121,7 +121,7 @@ class TransformedPosterior:
         return self.process.resemble(states, known, least)
 
     def similarity(self, points: Tensor, chosen: Tensor) -> Tensor:
-        """Return how much a reward at each `chosen` point (q, d) tells about each point (p, d): (p, q), from 0 to 1."""
+        """Return similarities (p, q) in [0, 1]: how much rewards at `chosen` points (q, d) tell about points (p, d)."""
         return self.process.similarity(points, chosen)
 
     @property
@@ -130,9 +130,9 @@ class TransformedPosterior:
         return True
 
     def even_actions(self, actions: Tensor) -> Tensor:
-        """Return a pool of evenly spread actions (p, d_x), with every second one moved to suit the input warping.
+        """Return the pool `actions` (p, d_x) with every second action moved to suit the input warping.
 
-        The moved actions are evenly spread after warping.
+        The given actions are evenly spread; the moved ones are evenly spread after warping.
         """
         return self.process.even_actions(actions)
 
@@ -171,7 +171,7 @@ class TransformedPosterior:
         return {**self.process.record(), "output": self.output.record()}
 
     def page_record(self, space: Space) -> dict[str, Any] | None:
-        """Return the values from which the report's web page computes the posterior; None if it cannot compute it.
+        """Return the values from which the report's web page computes the posterior; None if the page cannot do so.
 
         The map g from rewards to values of the Gaussian process is in the entry `output`.
         """
@@ -181,9 +181,11 @@ class TransformedPosterior:
     def conditioned_on(
         self, points: Tensor, rewards: Tensor, noise: Tensor | None, seeds: Tensor | None = None
     ) -> "TransformedPosterior":
-        """Return the posterior given these observations instead of its own, with the same hyperparameters and map g.
+        """Return the posterior given these observations instead of its own.
 
-        Simulator seeds are ignored.
+        The hyperparameters and the output map stay the same. The observations are `rewards` (n,) at `points` (n, d).
+        `noise` (n,) holds the variances of the rewards' noise if they are known. Simulator seeds are ignored, because
+        models with an output map have no effects of seeds.
         """
         values, variances = self.output.values(rewards, noise)
         return replace(self, process=self.process.conditioned_on(points, values, variances))
@@ -194,7 +196,10 @@ class TransformedPosterior:
         return self.output.moments(process.mean(points), process.variance(points), process.noise_at(points))
 
     def _slopes(self, points: Tensor) -> Tensor:
-        """Return factors (n,) that convert deviations of the Gaussian process at points (n, d) to those of rewards."""
+        """Return factors (n,) that convert deviations of the Gaussian process at points (n, d) to those of rewards.
+
+        A factor is the standard deviation of the expected reward divided by that of the process.
+        """
         process = self.process
         return self.output.slope(process.mean(points), process.variance(points), process.noise_at(points))
 
@@ -232,7 +237,8 @@ class TransformedSearch:
     def best(self, states: Tensor, starts: int = 4, steps: int = 10) -> BestActions:
         """Search for the actions with the highest expected reward in states (m, d_s).
 
-        Local searches start at the local maxima of the Gaussian process's mean.
+        In each state, `starts` local searches of at most `steps` steps look for maxima of the Gaussian process's mean.
+        The search for the highest expected reward starts at the actions that they find.
         """
         hints = self.search
 
@@ -287,7 +293,10 @@ class TransformedGains:
 
 @dataclass(frozen=True)
 class WorthOfGains:
-    """Knowledge gradients of k candidates in m states each: those of the Gaussian process in units of the reward."""
+    """Knowledge gradients of k candidates in m states each, under output warping, in units of the reward.
+
+    They are computed from the knowledge gradients of the Gaussian process, which models mapped rewards.
+    """
 
     values: Tensor  # (k, m)
     derivative: Tensor  # (k, m), of the gains in reward with respect to the gains of the process
@@ -296,8 +305,8 @@ class WorthOfGains:
     def gradient(self, weights: Tensor) -> Tensor:
         """Return the gradients (k, d) of Σ_i weights[:, i] values[:, i] with respect to the k candidates.
 
-        The sum, with `weights` (k, m), is over the m states. The highest means before the new reward are held fixed,
-        because they do not depend on the candidate.
+        The sum, with `weights` (k, m), is over the m states. The states' highest posterior means before the new reward
+        are constants, because they do not depend on the candidate.
         """
         return self.process.gradient(weights * self.derivative)
 
@@ -307,7 +316,8 @@ class TransformedLines:
     """The look-ahead lines mean + slope z of expected rewards under output warping.
 
     A line is the posterior mean if the reward at a candidate is z standard deviations above its prediction. Its slope
-    is that of the Gaussian process times a slope of the output map, which is held fixed.
+    is the slope of the Gaussian process's line times a factor that converts deviations of the process to deviations of
+    rewards. This factor is treated as constant.
     """
 
     mean: Tensor  # (k, m, q)

@@ -1,4 +1,7 @@
-"""Families of kernels with input warping: two more parameters, log a and log b, for every numeric action."""
+"""Families of kernels with input warping: two more parameters, log a and log b, for every numeric action.
+
+A numeric action x in the unit interval is replaced by w(x) = 1 - (1 - x^a)^b.
+"""
 
 from dataclasses import dataclass
 
@@ -46,7 +49,10 @@ class WarpedFamily(ExtendedFamily):
         return self.n_lengthscales + self.n_variances + len(self.family.typical_loadings)
 
     def kernel(self, parameters: Tensor) -> Kernel:
-        """Return the kernel with parameters (p,): those of the family without warping, then log a and log b."""
+        """Return the kernel with parameters (p,): those of the family without warping, then log a and log b.
+
+        a and b are the exponents of the input warping, two for each numeric action.
+        """
         return self.family.kernel(parameters[: self.n_own]).warped(self._warp(parameters))
 
     def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
@@ -64,7 +70,10 @@ class WarpedFamily(ExtendedFamily):
         return torch.stack([row.matrix for row in rows]), pullback
 
     def _warp(self, parameters: Tensor) -> Warp:
-        """Return the input warping for parameters (p,), which end with log a, then log b, of every numeric action."""
+        """Return the input warping for parameters (p,), which end with log a, then log b, of all numeric actions.
+
+        a and b are the exponents of the input warping, two for each numeric action.
+        """
         numbers = list(self.actions.numeric)
         exponents = parameters[self.n_own :].unflatten(0, (2, -1))
         logarithms = exponents.new_zeros(2, len(self.actions.categories))

@@ -1,6 +1,6 @@
 """Plots of a study: each function takes a study and returns a plotly figure, which `save` writes to a file.
 
-Needs the extra `plots`.
+Needs the optional dependencies `conbo[plots]`.
 """
 
 from conbo.plots.gain import acquisition, remaining_gain

@@ -82,7 +82,10 @@ class ParameterAxis:
         return {**title, "range": [low, high], **self._integers()}
 
     def _integers(self) -> dict[str, Any]:
-        """Ticks at integers if they are few, because plotly would also label numbers between them; otherwise none."""
+        """Plotly's options for ticks at integers if the parameter has few values; otherwise an empty dict.
+
+        Without these options, plotly would also label numbers between the integers.
+        """
         if not isinstance(self.parameter, Integer) or self.parameter.n_levels > MOST_TICKS:
             return {}
         every = 1 if self.parameter.n_levels <= MOST_TICKS // 2 else 2
@@ -91,9 +94,9 @@ class ParameterAxis:
 
 
 def _decades(low: float, high: float) -> dict[str, Any]:
-    """Ticks at powers of ten, from the exponent `low` to `high`, if there are two or more; empty otherwise.
+    """Plotly's options for ticks at powers of ten, with exponents from `low` to `high`; empty if fewer than two fit.
 
-    Plotly itself would write 100 µ for 1e-4.
+    Plotly's own labels would have SI prefixes, such as 100 µ for 1e-4.
     """
     exponents = range(int(np.ceil(low)), int(np.floor(high)) + 1)
     chosen = exponents[:: -(-len(exponents) // MOST_DECADES) or 1]

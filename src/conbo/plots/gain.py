@@ -85,8 +85,8 @@ def acquisition(
 
     The star marks the most valuable point of this plane, and the panel below shows what evaluating it would gain in
     each state. An evaluation that the limits of the space forbid gains nothing. With more than 200 observations, or a
-    BoTorch model, the colors are the rough values with which ConBO screens points. Without states, the plane is that of
-    two actions, and there is no panel below.
+    BoTorch model, the colors show the rough approximation by which ConBO screens candidates. Without states, the plane
+    is over two action parameters, and there is no panel below.
 
     Parameters
     ----------

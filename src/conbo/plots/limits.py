@@ -1,4 +1,4 @@
-"""Plots of how probably actions satisfy their limits, and which limit binds the policy.
+"""The plot of the probability that actions satisfy their limits, and functions that find which limit binds.
 
 Known limits belong to the space. Learned limits are constraints on measured outcomes.
 """
@@ -81,7 +81,7 @@ def feasibility(
 
 
 def has_limits(view: View) -> bool:
-    """Whether the space has known limits, or constraints on outcomes are learned."""
+    """Whether the space has known limits, or there are learned ones: on outcomes, or that evaluations must not fail."""
     return view.space.feasible_set is not None or view.belief.constraints is not None
 
 
@@ -93,17 +93,22 @@ def probability(view: View, points: Tensor) -> Array:
 
 
 def limit_names(view: View) -> list[str]:
-    """The names of all limits: the texts of known linear ones, and the names of the outcomes of learned ones."""
+    """The names of all limits except the user's function `feasible`.
+
+    A linear constraint is named by the string that defines it, and a constraint on an outcome by the outcome. The
+    learned constraint that evaluations must not fail is named "success".
+    """
     learned = view.belief.constraints
     outcomes = [] if learned is None else [one.name for one in learned.all]
     return [*view.space.constraints, *outcomes]
 
 
 def binding(view: View, points: Tensor) -> list[int]:
-    """For m points (m, d) of the policy, the index in `limit_names` of the limit that binds; -1 if none does.
+    """For each of m points (m, d) that the policy chooses, the index in `limit_names` of the limit that binds.
 
-    A known limit binds if its slack is nearly zero. Otherwise, if the action that would be best without
-    learned limits is too unlikely to satisfy them, the learned limit that it is least likely to satisfy binds.
+    A known limit binds if its slack is nearly zero. If no known limit binds, consider the action that would be best
+    without learned limits: if it is too unlikely to satisfy all of these, the one that it is least likely to satisfy
+    binds. If no limit binds, the index is -1.
     """
     found = np.full(len(points), -1)
     learned = view.belief.constraints
@@ -130,10 +135,10 @@ def _without_learned(view: View, states: Tensor) -> Tensor:
 
 
 def _tolerances(known: FeasibleSet, limits: LinearLimits) -> Array:
-    """Slack (J,) below which each of the J limits binds.
+    """The slacks (J,) up to which each of the J limits counts as binding.
 
-    For a limit on integer actions only, it is the smallest change of slack by one step of an action, because the slack
-    can rarely be zero.
+    If all actions in a limit are integers, its slack is rarely zero. Then the limit binds if its slack is smaller than
+    the smallest change of the slack when one action changes by 1.
     """
     coefficients = np.abs(np.where(known.actions, limits.coefficients, 0.0))
     whole = np.array([isinstance(parameter, Integer) for parameter in known.parameters])

@@ -29,7 +29,7 @@ FONTS: dict[Any, Any] = {"font.family": "sans-serif", "font.size": 13 * POINTS, 
 
 
 def write(figure: go.Figure, path: Path) -> None:
-    """Draw a figure and save it in the format of the file's ending."""
+    """Draw a plotly figure with matplotlib, and save it in the format that the file's ending names."""
     with rc_context(FONTS):
         draw(figure).savefig(path, dpi=PIXELS * SHARPNESS)
 
@@ -179,7 +179,7 @@ def _dots(axes: Axes, trace: Any, x: NDArray[Any], y: NDArray[Any], label: str, 
 
 
 def _legend(result: Figure, figure: go.Figure) -> None:
-    """Draw the legend as one line above all panels, with each name once."""
+    """Draw one legend for all panels above them, with each name once."""
     found: dict[str, Any] = {}
     for axes in result.axes:
         for handle, name in zip(*axes.get_legend_handles_labels(), strict=True):
@@ -204,5 +204,5 @@ def _color(text: str) -> Any:
 
 
 def _plain(text: str) -> str:
-    """Convert a text of plotly for matplotlib: HTML escapes and line breaks are converted, and dollar signs escaped."""
+    """Convert plotly's markup for matplotlib: replace HTML escapes and line breaks, and escape dollar signs."""
     return unescape(text.replace("<br>", "\n")).replace("$", r"\$")

@@ -66,7 +66,7 @@ def slices(study: Studied, names: Sequence[str] = (), *, at: Point | None = None
 
 
 def _slice(view: View, axis: ParameterAxis, column: int, here: Tensor, showlegend: bool) -> list[go.Scatter]:
-    """Plotly traces of the expected reward along one parameter; all others are those of the point `here` (d,)."""
+    """Plotly traces of the expected reward along one parameter; the others have the values of the point `here` (d,)."""
     places = axis.places(PLACES)
     points = here.repeat(len(places), 1)
     points[:, column] = torch.from_numpy(places)

@@ -21,7 +21,10 @@ HEIGHT = 420  # pixels
 
 @dataclass(frozen=True)
 class Plane:
-    """A grid of points over two parameters; other state parameters are fixed, and other actions are the policy's."""
+    """A grid of points over two parameters.
+
+    Other state parameters are fixed, and other action parameters have the values that the policy chooses.
+    """
 
     horizontal: ParameterAxis
     vertical: ParameterAxis
@@ -146,7 +149,7 @@ def posterior_surface(
 
 
 def add_policy(figure: go.Figure, view: View, plane: Plane, problem: Problem | None) -> None:
-    """Draw the policy's actions over a plane, and the truly best actions if the problem knows them."""
+    """Draw the policy's actions over a plane, and the truly best actions if `problem` defines them."""
     if not view.space.states:
         best = torch.cat([view.center(), view.actions(view.center()[None])[0]])[None]
         figure.add_trace(dots(*plane.project(best), "policy", POLICY, size=15, symbol="star", cliponaxis=False))

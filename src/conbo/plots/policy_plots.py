@@ -25,9 +25,10 @@ def policy_map(
 ) -> go.Figure:
     """Draw the policy's actions against one state parameter, with a panel for each action parameter.
 
-    The band (or bar) holds the middle 80 % of the best actions of functions drawn from the posterior. Where it is wide,
-    other actions may well be better. For a categorical action, the size of a dot shows how often a choice is the best
-    one. Without states, a panel shows how often each value is the best one in these functions.
+    Functions are drawn from the posterior, and each has its own best action in every state. The band (or bar) holds the
+    middle 80 % of these actions. Where it is wide, other actions may well be better. For a categorical action, the size
+    of a dot shows in how many of the functions this choice is the best. Without states, each panel is a histogram of
+    the functions' best actions.
 
     Parameters
     ----------
@@ -154,7 +155,7 @@ def predicted_reward(
 def along(view: View, name: str, at: Point | None, most: int = STATES) -> tuple[ParameterAxis, Tensor]:
     """The axis of one state parameter, and states (m, d_s) along it.
 
-    The other state parameters have the values in `at` or, if they are not there, those of the middle of P[s].
+    Every other state parameter has its value in `at` or, if `at` does not name it, its value in the middle of P[s].
     """
     axis = view.axis(name)
     places = axis.places(most)
@@ -198,7 +199,11 @@ def _height(names: Sequence[str]) -> int:
 def _spread(
     axis: ParameterAxis, vertical: ParameterAxis, x: Array, drawn: Array, options: dict[str, bool]
 ) -> go.Scatter:
-    """Plotly trace of how much the best actions `drawn` (states, draws) of functions from the posterior vary."""
+    """Plotly trace of how much the best actions of functions that are drawn from the posterior vary.
+
+    `drawn` (states, draws) are the values of one action parameter, as positions on the axis `vertical`. The states are
+    at the positions `x` on `axis`.
+    """
     # a dot for every choice, whose size shows how often the choice is the best
     if isinstance(vertical.parameter, Categorical):
         counts = np.stack([(drawn == choice).mean(1) for choice in range(vertical.parameter.n_levels)], 1)

@@ -87,8 +87,8 @@ def checkpoints(n: int) -> list[int]:
 def _value_after(view: View, n: int) -> tuple[float, float, float] | None:
     """Estimate the value of the policy that is learned from the first n rewards.
 
-    Return the estimate of the model of these n rewards, its standard deviation, and the estimate of the model of all
-    rewards; or None if the model cannot be conditioned on fewer rewards.
+    Return the estimate by a model that knows only these n rewards, the standard deviation of this estimate, and the
+    estimate by the model that knows all rewards. Return None if the model cannot be conditioned on fewer rewards.
     """
     if n == len(view.points):
         return *view.value, view.value[0]
@@ -194,9 +194,9 @@ def _evaluators(trials: list[Trial]) -> list[str]:
 
 
 def _lanes(spans: list[tuple[float, float]]) -> list[int]:
-    """Assign a lane of bars to every span (begin, end) of time, such that spans in one lane do not overlap.
+    """Assign each time span (begin, end) to a lane of the plot, so that spans in the same lane do not overlap.
 
-    With more than MOST_LANES spans at the same time, spans in the last lane overlap.
+    If more than MOST_LANES spans overlap, those for which no lane is free are all put into the last lane.
     """
     free = [-np.inf]  # time at which each lane becomes free
     lanes = [0] * len(spans)
@@ -233,7 +233,7 @@ def _told(trial: Trial) -> str:
 def _unit(span: float) -> tuple[str, float]:
     """Choose a time unit for a span of this many seconds, and return its name and its length in seconds.
 
-    It is the longest unit (days, hours, minutes) of which the span has more than three, otherwise seconds.
+    It is the longest of days, hours and minutes that fits into the span more than three times, otherwise seconds.
     """
     for unit, seconds in (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0)):
         if span > 3 * seconds:

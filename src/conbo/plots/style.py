@@ -98,7 +98,7 @@ def evenly(n: int, most: int = MOST_DRAWN) -> NDArray[np.intp]:
 
 
 def with_count(name: str, drawn: int, of: int) -> str:
-    """A name for a legend, with the number of items that are drawn if not all of them are."""
+    """A name for a legend; if only `drawn` of `of` items are drawn, these two numbers are added to the name."""
     return name if drawn == of else f"{name} ({drawn} of {of} drawn)"
 
 
@@ -130,7 +130,7 @@ def surface(
     ends: tuple[float, float] | None = None,
     **options: Any,
 ) -> go.Contour | go.Heatmap:
-    """Plotly trace of values z (rows of y, columns of x) as bands of color, bright where values are good.
+    """Plotly trace of values z, with a row for each y and a column for each x, as bands of color; bright is good.
 
     If a few bad values would take nearly all colors, the worst values share one color, unless the `ends` of the scale
     are given.
@@ -182,8 +182,8 @@ def _levels(z: NDArray[np.float64], high_is_good: bool) -> tuple[NDArray[np.floa
 def _round_step(step: float, size: float) -> float:
     """The smallest number of the form 1, 2 or 5 times a power of ten that is at least `step`.
 
-    A step below a billionth of `size`, the magnitude of the plotted values, is raised to that; if all values are equal,
-    the step would be zero.
+    `size` is the magnitude of the plotted values. A step below a billionth of `size` is first raised to that value,
+    because the step is zero if all plotted values are equal.
     """
     least = max(step, 1e-9 * size, 1e-300)
     power = 10.0 ** np.floor(np.log10(least))

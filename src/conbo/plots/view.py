@@ -70,7 +70,7 @@ class View:
 
     @property
     def rewards(self) -> Array:
-        """Observed rewards (n,), in the user's sign."""
+        """Observed rewards (n,) as the user gave them, not negated even if they are minimized."""
         return self.belief.observations.rewards.numpy() * self.sign
 
     @cached_property
@@ -83,7 +83,7 @@ class View:
             return self.belief.feasible_actions(states, self._rule(states))
 
     def mean(self, points: Tensor) -> Array:
-        """The expected rewards (m,) at points (m, d) of the unit cube, in the user's units and sign."""
+        """The expected rewards (m,) at points (m, d), in the user's units; not negated even if they are minimized."""
         with threads_for(len(self.points)), torch.no_grad():
             mean = self.belief.to_reward(self.belief.predictive.mean(points)) * self.sign
         return mean.numpy()
@@ -107,9 +107,9 @@ class View:
         return self.value_of(self.belief, torch.cat([states, self.actions(states)], -1))
 
     def value_of(self, belief: Belief, points: Tensor) -> tuple[float, float]:
-        """The mean reward over P[s] that `belief` expects, and the standard deviation of this estimate.
+        """The mean reward over P[s] that `belief` expects of given actions, and the standard deviation of the estimate.
 
-        `points` (m, d) holds each of the m states in `typical_states`, with the action that is taken there.
+        `points` (m, d) are the m states of `typical_states`, each with the action that is taken in it.
         """
         mean, std = mean_over_states(belief, points, self.typical_states[1])
         return mean * self.sign, std
@@ -120,10 +120,10 @@ class View:
         return summarize(self.belief, self.actions, self.policy.maximize)
 
     def best_of_draws(self, states: Tensor) -> Tensor | None:
-        """The best actions (m, draws, d_x) in m states (m, d_s), by several functions drawn from the posterior.
+        """The best actions (m, draws, d_x) of several functions drawn from the posterior, in m states (m, d_s).
 
-        The result is None if the model cannot draw whole functions, or if the policy has a recipe of its own or learned
-        constraints, so that it is not simply the model's best action.
+        The result is None if functions cannot be drawn from the model, or if the policy is not simply the model's best
+        action, because it has a recipe of its own or must satisfy learned constraints.
         """
         if self.policy.recipe is not None or self.belief.constraints is not None:
             return None
@@ -201,10 +201,10 @@ class View:
 
     @cached_property
     def given_away(self) -> dict[str, float]:
-        """By parameter, the reward that the policy would lose if it got this parameter wrong, averaged over P[s].
+        """For each parameter, the reward that the policy would lose if it got this parameter wrong, averaged over P[s].
 
-        For a state, the policy acts as if the state had the value of another state drawn from P[s]. For an action, the
-        value is uniformly random. Losses are by the model's mean.
+        For a state parameter, the policy acts as if the parameter had another value, drawn from P[s]. For an action
+        parameter, the value is uniformly random. Rewards are the model's expectations, and no loss is negative.
         """
         states, weights = self.typical_states
         generator = torch.Generator().manual_seed(0)

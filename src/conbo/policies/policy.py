@@ -257,7 +257,7 @@ class Policy:
         return self._predict(self._encode(states), torch.from_numpy(space.encode_actions(valid)))
 
     def wipe_cache(self) -> None:
-        """Forget all cached actions, so that the next ones are searched for again.
+        """Forget all cached actions, so that later calls search for them again.
 
         Examples
         --------

@@ -130,8 +130,8 @@ def _with_prior(
 ) -> Posterior:
     """Restore the posterior from the records of its models (`listed`) and the standardized observations (`seen`).
 
-    `prior` is the record of an earlier study's observations. If there is one, the models are joint models of both
-    studies.
+    `prior` is the record of an earlier study's observations. If it is not None, the models are joint models of both
+    studies. `reader` restores the models' kernels.
     """
     if prior is None:
         return _mixed(listed, space, seen, reader)

@@ -15,7 +15,7 @@ from conbo.prior_belief import with_study
 from conbo.record_fields import Fields, checksum, parse_json, shown
 from conbo.spaces import Categorical, Feasible, Space
 
-FORMAT = "conbo-policy-3"  # the present format, in which a policy may have several models
+FORMAT = "conbo-policy-3"  # the current format, in which a policy may have several models
 ONE_MODEL, FIRST_FORMAT = "conbo-policy-2", "conbo-policy-1"  # FIRST_FORMAT is the format of conbo 0.1
 
 LENGTHSCALES = (1e-6, 1e6)
@@ -54,7 +54,11 @@ _MODEL = ("kernel", "constant", "noise")
 
 
 def sealed(content: Mapping[str, Any], feasible: Feasible | None = None) -> dict[str, Any]:
-    """Return the record of a policy, a dict for JSON, with format, version of conbo and checksum, after checking it."""
+    """Add format, version of conbo and checksum to the content of a policy's record, check it, and return it.
+
+    The record is a dict that JSON can hold. `feasible` is the space's function of this name, which the record does not
+    hold.
+    """
     record = {"format": FORMAT, "conbo": version("conbo"), **content}
     record |= {"checksum": checksum(record)}
     kernels = [member["kernel"] for member in content["members"]]
@@ -73,8 +77,9 @@ def members(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 def check(value: object, own_kernel: bool = False, feasible: Feasible | None = None) -> Space:
     """Check the record of a policy, which was read from JSON, and return its space.
 
-    Raises RecordError, which names the field, if anything is wrong. With `own_kernel`, the records of kernels are not
-    checked here, but by the user's function that reads them.
+    Raises RecordError, which names the field, if the format is unknown, the checksum does not match, or a field is
+    missing or invalid. With `own_kernel`, the records of kernels are not checked here, but by the user's function that
+    reads them. `feasible` is the space's function of this name, which is not in the record.
     """
     record = Fields.of(value)
     formats = (FORMAT, ONE_MODEL, FIRST_FORMAT)
@@ -141,7 +146,7 @@ def _check_seal(record: Fields, model: Collection[str]) -> None:
 
 
 def _check_prior(record: Fields, space: Space) -> list[float]:
-    """Check the observations of an earlier study, and return their standardized rewards."""
+    """Check the observations of an earlier study in the field `prior`, and return their standardized rewards."""
     prior = record.fields("prior").only(("points", "rewards", "noise"))
     rewards = prior.numbers("rewards", None, -LARGEST_STANDARDIZED, LARGEST_STANDARDIZED)
     if not 1 <= len(rewards) <= MOST_OBSERVATIONS:

@@ -57,10 +57,12 @@ class PolicyGradient:
         return QuadraticPolicy(belief, columns, coefficients)
 
     def _fitted(self, features: Tensor, actions: Tensor, advantage: Tensor) -> Tensor:
-        """Return the coefficients θ (f, d_x) that maximize the expected advantage.
+        """Return the coefficients θ (f, d_x) with which the Gaussian policy has the highest expected advantage.
 
-        For n observations, `features` (n, f) are f functions of the states, `actions` are (n, d_x) and `advantage` is
-        (n,).
+        The policy's mean action in a state is the product of f features of the state with θ. For n observations,
+        `features` (n, f) are the features of their states, `actions` (n, d_x) are their actions, and `advantage` (n,)
+        says how much better their rewards are than others in similar states. The expected advantage is the sum of the
+        advantages, each multiplied by the policy's density at the observed action.
         """
         shape = features.shape[1], actions.shape[1]
 
@@ -89,7 +91,8 @@ def quadratic(states: Tensor) -> Tensor:
 def baseline(states: Tensor, rewards: Tensor, bandwidth: float) -> Tensor:
     """Return the baseline V(s) at n observed states (n, f): a kernel-weighted mean (n,) of the rewards (n,).
 
-    The states have f columns, because categories are encoded one-hot.
+    The states have f columns, among which categories are encoded one-hot. The kernel is Gaussian, with standard
+    deviation `bandwidth`.
     """
     similarity = torch.exp(-squared_distances(states, states) / (2 * bandwidth**2))
     return similarity @ rewards / similarity.sum(-1)
@@ -115,7 +118,7 @@ def first_guesses(features: Tensor, actions: Tensor, advantage: Tensor, n: int) 
 
 @dataclass(frozen=True)
 class QuadraticPolicy:
-    """The policy of a policy gradient: a quadratic function of the state, moved to the nearest valid action."""
+    """The policy that a policy gradient fits: a quadratic function of the state, moved to the nearest valid action."""
 
     belief: Belief
     columns: Columns  # of the states; turns categories into numbers

@@ -80,7 +80,7 @@ def _toward(start: float, target: float, distance: float) -> float:
 
 @compiled
 def _on_the_way_home(scene: Floats, base: Floats, driven: float) -> tuple[float, float]:
-    """Return the position of an ambulance that has driven this many km from its last scene (2,) to its base (2,).
+    """Return where an ambulance is after `driven` km of its way from its last scene (2,) to its base (2,).
 
     It drives north or south first.
     """
@@ -92,8 +92,8 @@ def _on_the_way_home(scene: Floats, base: Floats, driven: float) -> tuple[float,
 def _place_of_call(locations: np.uint64, tried: int, mode_x: float, mode_y: float) -> tuple[float, float, int]:
     """Draw the place of a call from the population density, by rejection sampling; return x, y and a counter.
 
-    `locations` is the key of a random stream. The counter, `tried` before the call, is the number of places that have
-    been tried for all calls of the day.
+    The counter is the number of places that have been tried so far for all calls of the day: `tried` before this draw,
+    and the returned number after it. `locations` is the key of a random stream.
     """
     while True:
         x = CITY * uniform(locations, UNIFORMS_PER_PLACE * tried)
@@ -110,7 +110,8 @@ def _simulate_day(
 ) -> float:
     """Simulate one day with `bases` (AMBULANCES, 2), and return its reward; `log` is filled, one row per call.
 
-    `mode_x` and `mode_y` are the mode of the population density, and `key` is that of the day's random stream.
+    `mode_x` and `mode_y` are the coordinates of the population density's mode. `key` is the key of the random stream of
+    the day.
     """
     arrivals = substream(key, ARRIVAL_STREAM)
     locations = substream(key, LOCATION_STREAM)
@@ -186,10 +187,10 @@ def _simulate_range(
 
 
 def _in_order(bases: ArrayLike) -> Floats:
-    """Return the bases as an array (pairs, AMBULANCES, 2), sorted from west to east within each pair.
+    """Convert n actions to an array (n, AMBULANCES, 2) with the bases of each action sorted from west to east.
 
-    A pair is a mode of the population density with the bases of all ambulances. Unsorted, their order would matter,
-    because the first of two equally near ambulances is sent, and ties are common with Manhattan distances.
+    An action consists of the bases of all ambulances. Without sorting, their order would affect the reward: if two
+    ambulances are equally near to a call, the first of them is sent, and such ties are common with Manhattan distances.
     """
     rows = np.array(bases, dtype=np.float64).reshape(-1, AMBULANCES, 2)
     order = np.lexsort((rows[:, :, 1], rows[:, :, 0]))
@@ -203,11 +204,11 @@ def simulate(
     seed: int | Seeds = 0,
     calls_per_hour: float = CALLS_PER_HOUR,
 ) -> Floats:
-    """Simulate m pairs of a mode of the population (m, 2) and bases (m, 6); return rewards (m, replications).
+    """Simulate m pairs of a population density's mode (m, 2) and bases (m, 6); return rewards (m, replications).
 
     A single mode (2,) is used for all pairs. With one seed, replication r has the same times and places of calls, and
     the same times at the scene, in every pair with the same mode (common random numbers). With m seeds, each pair has
-    its own.
+    its own seed.
     """
     return _simulate(modes, _in_order(bases), replications, seed, calls_per_hour, log_rows=0)[0]
 
@@ -331,7 +332,7 @@ def ambulances(state_sd: float = 7.5) -> Problem:
 
 
 def _into_quadrant(mode: Floats) -> Floats:
-    """Mirror a state (2,), the mode of the population density, into the only quadrant that the table needs."""
+    """Mirror the population density's mode (2,) into the south-west quadrant, the only one in the table of bases."""
     return np.minimum(mode, CITY - mode)
 
 

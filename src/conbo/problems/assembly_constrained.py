@@ -1,7 +1,7 @@
 """The assemble-to-order problem with a constraint: the mean number of units in stock must be at most 12.
 
-The constraint is learned: every evaluation measures the stock. Without it, the best known base-stock levels keep 12 to
-17 units in stock on average; the stock is largest at medium demand.
+The constraint is learned: every evaluation measures the stock. Without the constraint, the best known base-stock levels
+keep 12 to 17 units in stock on average; the stock is largest at medium demand.
 """
 
 from dataclasses import replace
@@ -76,7 +76,8 @@ def assemble_to_order_constrained() -> Problem:
 def _levels(demand: float) -> np.ndarray:
     """Return the table's base-stock levels for the highest tabulated demand that is at most `demand`.
 
-    They satisfy the constraint, because the same levels leave less stock at a higher demand.
+    These levels satisfy the stock constraint at the tabulated demand. They also satisfy it at `demand`: a higher demand
+    means more orders, which take more units out of stock.
     """
     table = near_optimal_table()
     below = np.flatnonzero(table.states[:, 0] <= demand + 1e-9)

@@ -111,8 +111,9 @@ def _replicate(
 ) -> tuple[float, float]:
     """Simulate one replication; return the reward and the mean stock, and fill `log`, one row per order.
 
-    The mean production times and the base-stock levels are (ITEMS,), and `key` is that of a random stream. An order for
-    a product is lost if an item with `required[product, item]` is out of stock.
+    `production_mean` (ITEMS,) are the mean production times, `levels` (ITEMS,) are the base-stock levels, and `key` is
+    the key of a random stream. An order for a product is lost if an item with `required[product, item]` is out of
+    stock.
     """
     arrivals = substream(key, ARRIVAL_STREAM)
     products = substream(key, PRODUCT_STREAM)
@@ -198,7 +199,10 @@ def _replicate_range(
 
 
 class _Inputs(NamedTuple):
-    """The inputs of the compiled loop for pairs of a state and an action; the problem's two variants differ here."""
+    """The inputs of the compiled simulation, for pairs of a demand and base-stock levels.
+
+    The problem's two variants (the demand multiplies order rates or production times) differ only in these inputs.
+    """
 
     order_rates: Floats  # (pairs,), orders for all products per unit of time
     production_means: Floats  # (pairs, ITEMS), mean production times
@@ -227,7 +231,7 @@ def simulate(
     """Simulate m pairs of a demand (m,) and base-stock levels (m, 8); return rewards (m, replications).
 
     A single demand is used for all pairs. With one seed, replication r has the same random orders and production times
-    in every pair (common random numbers). With m seeds, each pair has its own.
+    in every pair (common random numbers). With m seeds, each pair has its own seed.
     """
     return _simulate(demands, levels, replications, seed, demand_enters, log_rows=0)[0]
 
@@ -235,7 +239,10 @@ def simulate(
 def simulate_with_stock(
     demands: ArrayLike, levels: ArrayLike, replications: int, seed: int | Seeds = 0
 ) -> tuple[Floats, Floats]:
-    """Simulate m pairs as `simulate` does; return rewards and mean numbers of units in stock (m, replications)."""
+    """Simulate m pairs of a demand (m,), which multiplies the order rates, and base-stock levels (m, 8).
+
+    Return the rewards and the mean numbers of units in stock, both (m, replications). Seeds are used as in `simulate`.
+    """
     return _simulate(demands, levels, replications, seed, "arrival_rate", log_rows=0)[:2]
 
 

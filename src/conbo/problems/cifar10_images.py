@@ -79,7 +79,7 @@ def _checked(path: Path, images: NDArray[Any], labels: NDArray[Any]) -> TwoClass
 
 
 def _from_batches(path: Path, batches: Iterator[dict[bytes, Any]]) -> dict[str, TwoClassImages]:
-    """Return the five data sets by name, from the batches of the archive, in the archive's random order."""
+    """Return the five data sets by name, from the archive's batches; images keep the archive's random order."""
     pixels, labels = [], []
     for batch in batches:
         if not isinstance(batch, dict) or not {b"data", b"labels"} <= batch.keys():
@@ -152,7 +152,11 @@ def _reconstruct(*_: object) -> _PickledArray:
 
 
 def _encode(text: str | bytes, encoding: str | bytes) -> bytes:
-    """Convert a text to bytes, because old pickle protocols store bytes as text when Python 3 writes them."""
+    """Replaces `_codecs.encode` when a pickle is read; it returns `text` as bytes.
+
+    In old pickle protocols, Python 3 stores bytes as a call of that function. The encoding is always Latin-1, so
+    `encoding` is ignored.
+    """
     return text if isinstance(text, bytes) else text.encode("latin1")
 
 
@@ -168,7 +172,7 @@ class _BatchUnpickler(pickle.Unpickler):
     }
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return the replacement for a class or function of numpy's arrays; raise an error for everything else."""
+        """Return the safe replacement for a name that occurs in pickled arrays; raise an error for all other names."""
         if (known := self._known.get(f"{module}.{name}")) is None:
             raise pickle.UnpicklingError(f"it asks for {module}.{name}, which is no array")
         return known

@@ -60,7 +60,10 @@ def _patches(images: Tensor) -> Tensor:
 
 
 def initial_weights(networks: int, device: torch.device, dtype: torch.dtype | None = None) -> Tensors:
-    """Draw initial weights by layer, each (networks, ...), as PyTorch does: uniform between ±1 / √(inputs)."""
+    """Draw initial weights as PyTorch does; return a dict of tensors (networks, ...).
+
+    The weights of a unit with n inputs are uniform between ±1 / √n. Batch normalization begins with gain 1 and shift 0.
+    """
     inputs_1, inputs_2 = KERNEL**2 * 3, KERNEL**2 * FILTERS[0]
     flat = FILTERS[1] * (32 // 4) ** 2
 

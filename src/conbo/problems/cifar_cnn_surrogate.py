@@ -6,7 +6,11 @@ function of data set and hyperparameters. Otherwise the accuracy's logit, log(ac
 - Its mean is predicted by a Gaussian process on the table, with the kernel of the ConBO paper's CNN section: a trend
   that all data sets share, and for each data set its own difference from it,
 
-      σ_t² M(x, x'; l) + δ_ss' (σ_d² M(x, x'; l) + σ_c²),    M a Matérn kernel with ν = 5/2.
+      σ_t² M(x, x'; l) + δ_ss' (σ_d² M(x, x'; l) + σ_c²).
+
+  Here s is the data set and x are the hyperparameters. M is the Matérn correlation with ν = 5/2 and lengthscales l, and
+  δ_ss' is 1 if s and s' are the same data set, else 0. The variances are those of the trend (σ_t²), of a data set's
+  difference (σ_d²), and of its constant (σ_c²).
 
 - Its variance is an exponential function of data set and hyperparameters, because repeated trainings differ most with
   large learning rates.
@@ -57,7 +61,8 @@ class Kernel:
     def covariance(self, states: Numbers, actions: Array, other_states: Numbers, other_actions: Array) -> Array:
         """Return the covariances (n, m) of the logits of n points and m other points, without noise.
 
-        A point is a state, the number of its data set, and an action on the unit cube: (n,) and (n, 7).
+        The n points are given by `states` (n,), which are numbers of data sets, and `actions` (n, 7) in the unit cube;
+        the m other points are given likewise.
         """
         scaled, others = actions / self.lengthscales, other_actions / self.lengthscales
         squares = (scaled**2).sum(1)[:, None] + (others**2).sum(1) - 2 * scaled @ others.T
@@ -78,10 +83,11 @@ class Kernel:
         return np.asarray(expit(features(states, actions) @ self.collapse_weights))
 
     def coefficients(self, states: Numbers, actions: Array, accuracies: Array) -> Array:
-        """Return the weights (n,) of the table's n rows in the Gaussian process's predictions of logits.
+        """Return the coefficients (n,) of the table's n rows in the Gaussian process's predictions of logits.
 
-        A predicted logit is the mean plus the sum of coefficients times covariances with the rows. The n rows are
-        given by states, actions and accuracies. The coefficient of a collapsed training is zero.
+        The predicted logit of a point is the prior mean, plus each row's coefficient times its covariance with the
+        point. The rows are given by states (n,), actions (n, 7) and accuracies (n,). The coefficient of a collapsed
+        training is zero.
         """
         kept = accuracies > COLLAPSED
         states, actions = states[kept], actions[kept]
@@ -92,7 +98,10 @@ class Kernel:
         return coefficients
 
     def mean_accuracy(self, logit_means: Array, states: Numbers, actions: Array) -> Array:
-        """Return the expected accuracies (m,) of m points, given the means (m,) of their logits."""
+        """Return the expected accuracies (m,) of m points, given the means (m,) of their logits.
+
+        The points' states (m,) and actions (m, 7) determine the noise of the logits and the probability of a collapse.
+        """
         nodes, weights = roots_hermitenorm(QUADRATURE_NODES)
         logits = logit_means[:, None] + np.sqrt(self.noise_variance(states, actions))[:, None] * nodes
         chance = self.collapse_chance(states, actions)
@@ -107,7 +116,7 @@ def features(states: Numbers, actions: Array) -> Array:
 
 @dataclass(frozen=True)
 class Surrogate:
-    """The surrogate of network trainings: a table of n measured ones, and the regression that was fitted to it."""
+    """The surrogate of network trainings: a table of n measured trainings, and the regression that was fitted to it."""
 
     kernel: Kernel
     states: Numbers  # (n,), data sets by number
@@ -144,27 +153,30 @@ class Surrogate:
         return self.accuracies[:, -1]
 
     def logit_mean(self, states: Numbers, actions: Array) -> Array:
-        """Return the expected logits (m,) for data sets by number (m,) and actions on the unit cube (m, 7)."""
+        """Return the expected logits (m,), given numbers of data sets (m,) and actions (m, 7) in the unit cube."""
         slices = [slice(first, first + POINTS_AT_ONCE) for first in range(0, len(states), POINTS_AT_ONCE)]
         covariances = (self.kernel.covariance(states[s], actions[s], self.states, self.actions) for s in slices)
         return self.kernel.mean + np.concatenate([covariance @ self.coefficients for covariance in covariances])
 
     def mean(self, states: Numbers, actions: Array) -> Array:
-        """Return the expected rewards (m,), for data sets by number (m,) and actions on the unit cube (m, 7)."""
+        """Return the expected rewards (m,), given numbers of data sets (m,) and actions (m, 7) in the unit cube."""
         return self.kernel.mean_accuracy(self.logit_mean(states, actions), states, actions)
 
 
 def point_numbers(surrogate: Surrogate) -> Numbers:
-    """Return an integer (n,) for each of n rows of the table, which is the same for rows with the same point.
+    """Return the numbers (n,) of the points of the table's n rows.
 
-    Such rows are repeated trainings at one point.
+    Rows with the same point, which are repeated trainings, have the same number.
     """
     _, numbers = np.unique(np.column_stack([surrogate.states, surrogate.actions]), axis=0, return_inverse=True)
     return np.asarray(numbers.ravel(), dtype=np.int64)
 
 
 def cross_validated(surrogate: Surrogate, folds: int = FOLDS) -> Array:
-    """Predict the logits (n,) of the table's n rows, each from the other folds; repeats of a point are in one fold."""
+    """Predict the logits (n,) of the table's n rows by cross-validation, each row from the other folds.
+
+    Repeated trainings at one point are in the same fold.
+    """
     points = point_numbers(surrogate)
     fold = np.random.default_rng(0).permutation(points.max() + 1)[points] % folds
     predictions = np.empty(len(fold))
@@ -245,7 +257,7 @@ def _optimal_reward(surrogate: Surrogate, state: Point) -> float:
 
 
 def describe(surrogate: Surrogate) -> str:
-    """Return a text that says what was measured, and how well the surrogate predicts unseen trainings."""
+    """Describe, as a string, what was measured and how well the surrogate predicts unseen trainings."""
     rewards, kernel = surrogate.rewards, surrogate.kernel
     kept = rewards > COLLAPSED
     logits = cross_validated(surrogate)

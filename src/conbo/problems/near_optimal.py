@@ -28,7 +28,7 @@ class NearOptimalTable:
 
     @staticmethod
     def load(file_name: str, state_dimensions: int) -> "NearOptimalTable":
-        """Read a table of `conbo/problems/data`."""
+        """Read a table in `conbo/problems/data`; its first `state_dimensions` columns are the state."""
         text = (resources.files("conbo.problems") / "data" / file_name).read_text(encoding="utf-8")
         rows = np.loadtxt(text.splitlines(), delimiter=",", skiprows=HEADER_LINES, ndmin=2)
         states, actions, reward_columns = np.split(rows, [state_dimensions, -COLUMNS_OF_REWARD], axis=1)

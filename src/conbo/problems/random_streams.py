@@ -42,9 +42,9 @@ DRAWS_PER_NORMAL = 32
 
 
 def _layer_edges() -> NDArray[np.float64]:
-    """Return the right edges of the layers into which the ziggurat method cuts the normal density, the lowest first.
+    """Return the right edges of the layers into which the ziggurat method cuts the normal density.
 
-    The last entry is 0.
+    The lowest layer, which has the largest edge, comes first. The last entry is 0.
     """
     edges = [LAYER_AREA / math.exp(-0.5 * TAIL**2), TAIL]
     while len(edges) < LAYERS:
@@ -130,7 +130,10 @@ def normal(key: np.uint64, index: int) -> float:
 
 @compiled
 def _normal_tail(key: np.uint64, draw: int) -> float:
-    """Return a normal draw given that it exceeds TAIL, by rejection sampling from an exponential with rate TAIL."""
+    """Return a normal draw given that it exceeds TAIL, by rejection sampling from an exponential with rate TAIL.
+
+    It uses the draws of the stream `key` from number `draw` on.
+    """
     while True:
         beyond = exponential(key, draw) / TAIL
         if 2.0 * exponential(key, draw + 1) >= beyond**2:

@@ -41,7 +41,7 @@ def empty_rewards(pairs: int, replications: int) -> Floats:
 
 
 def in_threads(simulate_range: Callable[[int, int], None], runs: int) -> None:
-    """Call `simulate_range(first, last)` on consecutive pieces of range(runs), with one thread for each core.
+    """Call `simulate_range(first, last)` on contiguous pieces of range(runs), with at most one thread for each core.
 
     Numba's parallel loops are not used, because they conflict with torch's threads.
     """

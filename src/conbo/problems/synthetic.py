@@ -131,7 +131,8 @@ def rosenbrock(
     noise
         Standard deviation of one reward.
     distortion
-        As in `branin`.
+        The monotone function that is applied to the rewards of evaluations: "none", "exponential", "cube" or "clip",
+        which cuts off the worst third. Policies are still scored by the undistorted rewards.
 
     Returns
     -------
@@ -232,7 +233,11 @@ def _problem(
     noise: float,
     told: Reward | None = None,
 ) -> Problem:
-    """Create the problem of a reward function; evaluations return `told`, by default the reward, plus noise."""
+    """Create the problem of a reward function.
+
+    Evaluations return `told` plus noise, where `told` is the distorted reward function and by default `reward` itself.
+    Policies are scored by `reward`.
+    """
     if state_distribution not in _STATE_LAWS:
         rule = f"`state_distribution` must be one of {', '.join(map(repr, _STATE_LAWS))}"
         raise SettingError(f"{rule}, but got {state_distribution!r}.")
@@ -253,8 +258,8 @@ def _problem(
 def _distorted(reward: Reward, distortion: str, unit: float, worst_third: float) -> Reward | None:
     """Return the reward function with a monotone distortion, or None if the distortion is "none".
 
-    The distortions "exponential" and "cube" divide rewards by `unit`, and "clip" cuts them off at `worst_third`, below
-    which a third of all rewards lies.
+    The distortions "exponential" and "cube" are applied to rewards that are divided by `unit`. "clip" replaces rewards
+    below `worst_third`, which are a third of all rewards, by this value.
     """
     if distortion not in _DISTORTIONS:
         rule = f"`distortion` must be one of {', '.join(map(repr, _DISTORTIONS))}"

@@ -1,4 +1,4 @@
-"""The proposal of the policy gradient method: states from P[s], and actions drawn from the present Gaussian policy.
+"""The proposal of the policy gradient method: states from P[s], and actions drawn from the current Gaussian policy.
 
 With probability ε an action is uniform instead.  The ConBO paper does not state its ε; the default here is 0.1.
 """

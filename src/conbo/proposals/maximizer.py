@@ -25,7 +25,7 @@ from conbo.search.action_candidates import action_candidates
 
 # If the model is an average of models, a search uses only the most probable ones, up to this total weight.
 WEIGHT_SEARCHED = 0.8
-NEAR_POLICY = 0.25  # fraction of the screened points whose actions are near those of the present policy
+NEAR_POLICY = 0.25  # fraction of the screened points whose actions are near those of the current policy
 REACH = 0.1  # standard deviation of these actions around the policy's, in every column of the unit cube
 RELATIVE_GAIN = 1e-3  # a local search ends when a step promises less than this fraction of the best screened value
 SAME_END = 1e-3  # two local searches have the same result if every coordinate differs by less than this
@@ -185,10 +185,10 @@ class Maximizer:
         tolerance: float,
         state: Tensor | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Run local searches from r starts (r, d), each for an evaluation with its own simulator seed.
+        """Run local searches from r starts (r, d), the i-th one for an evaluation with the simulator seed `seeds[i]`.
 
-        These `seeds` (r,) were used before.  Return the results (k, d) of the best k searches, their accurate values
-        (k,) and their seeds (k,).
+        The `seeds` (r,) were used in earlier evaluations.  Return the results (k, d) of the best k searches, their
+        accurate values (k,) and their seeds (k,).
         """
         ascent = self._climb(acquisition.for_seeds(seeds), belief, starts, tolerance, state)
         best = ascent.values.argsort(descending=True, stable=True)[: self.finalists]
@@ -200,7 +200,7 @@ def screening_points(belief: Belief, n: int, generator: torch.Generator, state: 
     """Return points (n, d) at which an acquisition function is screened.
 
     They are quasi-random, with states that follow P[s], or a given state (d_s,).  Some have actions near those of the
-    present policy.
+    current policy.
     """
     d_s, d_x = belief.n_state_dims, belief.space.n_action_dims
     seed = int(torch.randint(2**31, (1,), generator=generator))
@@ -221,7 +221,7 @@ def screening_points(belief: Belief, n: int, generator: torch.Generator, state: 
 def has_many_categories(belief: Belief) -> bool:
     """Return whether the categorical state parameters have many combinations of categories.
 
-    Then few actions are screened in each combination, and local search cannot help, because it does not change
+    If so, few actions are screened in each combination, and local search cannot help, because it does not change
     categories.
     """
     return prod(max(1, count) for count in belief.space.state_categories) > FEW_STATES
@@ -230,8 +230,8 @@ def has_many_categories(belief: Belief) -> bool:
 def crossed(belief: Belief, points: Tensor, values: Tensor) -> Tensor:
     """Return more points to screen: the actions of the best points, in the states of all points (n, d).
 
-    `values` (n,) are the approximate values of the acquisition function at the points.  Otherwise, good actions would
-    be screened in few states, because points pair states and actions at random.
+    The points pair states and actions at random, so each good action has been screened in few states only.  `values`
+    (n,) are the approximate values of the acquisition function at the points.
     """
     d_s, order = belief.n_state_dims, values.argsort(descending=True, stable=True)
     states, actions = points[:, :d_s].unique(dim=0), points[order[:CROSSED_ACTIONS], d_s:]
@@ -240,7 +240,7 @@ def crossed(belief: Belief, points: Tensor, values: Tensor) -> Tensor:
 
 
 def fix_state(points: Tensor, state: Tensor | None) -> Tensor:
-    """Return points (n, d) with their states replaced by a given state (d_s,); without one, unchanged."""
+    """Return points (n, d) with their states replaced by `state` (d_s,); if it is None, return them unchanged."""
     if state is None:
         return points
     return torch.cat([state.expand(len(points), -1), points[:, len(state) :]], -1)
@@ -296,7 +296,8 @@ def weighted_variance(belief: Belief, points: Tensor) -> Tensor:
 class StochasticMaximizer:
     """The proposal that maximizes an acquisition function by stochastic gradient ascent, as the ConBO paper does.
 
-    The optimizer is Adam (Kingma & Ba, 2014).  The states of the integral are sampled anew for every step.
+    The optimizer is Adam (Kingma & Ba, 2014).  The acquisition function is rebuilt for every step, which
+    samples the states of its integral anew.
     """
 
     acquisition: AcquisitionRecipe

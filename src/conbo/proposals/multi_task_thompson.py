@@ -110,7 +110,10 @@ def uniform_actions(belief: Belief, states: Tensor, n: int, generator: torch.Gen
 
 
 def uniform_states(belief: Belief, n: int, generator: torch.Generator) -> Tensor:
-    """Draw n uniform states (n, d_s); finitely many states are drawn without repetition, or all if they are fewer."""
+    """Draw n uniform states (n, d_s).
+
+    If there are finitely many states, they are drawn without repetition; if there are at most n, return all of them.
+    """
     finite = belief.states.finite()
     if finite is None:
         drawn = _uniform(n, belief.n_state_dims, generator=generator).numpy()

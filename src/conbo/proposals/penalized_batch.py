@@ -25,7 +25,7 @@ def penalty(belief: Belief, points: Tensor, chosen: Tensor) -> Tensor:
 
 
 def penalized_batch(belief: Belief, points: Tensor, values: Tensor, n: int) -> Tensor:
-    """Choose a batch of n points (n, d) with high values that are not similar to each other or to pending points.
+    """Choose n points (n, d) that have high values and are similar neither to each other nor to pending points.
 
     The points are chosen from `points` (p, d), whose values (p,) of the acquisition function must not be negative.
     """
@@ -33,7 +33,7 @@ def penalized_batch(belief: Belief, points: Tensor, values: Tensor, n: int) -> T
 
 
 def penalized_rows(belief: Belief, points: Tensor, values: Tensor, n: int) -> list[int]:
-    """Return the indices of a batch of n points with high values similar neither to each other nor to pending ones.
+    """Return the indices of n points that have high values and are similar neither to each other nor to pending points.
 
     The points are chosen from `points` (p, d), whose values (p,) of the acquisition function must not be negative.
     """

@@ -1,7 +1,7 @@
 """PS-BAX: draw a function from the posterior, and evaluate the least certain point of its optimal policy.
 
 In the terms of Bayesian algorithm execution (BAX), the algorithm maps a function to its optimal policy {(s, argmax_x
-f(s, x))}.  It is computed at states that follow P[s].  A batch of n points comes from n independent draws.
+f(s, x))}.  This policy is computed at states that follow P[s].  A batch of n points comes from n independent draws.
 
 Reference: Cheng, Astudillo, Desautels & Yue (2024), "Practical Bayesian Algorithm Execution via Posterior Sampling".
 """

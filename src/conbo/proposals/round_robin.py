@@ -1,7 +1,7 @@
 """SCoT (surrogate-based collaborative tuning): visit states in turn, and maximize expected improvement within each.
 
 There must be finitely many states.  The next state is the one with the fewest evaluations, including pending ones.  So
-all states get equally many, even if the initial design or the user's own states were uneven.
+all states get equally many evaluations, even if the initial design or the user's own states were uneven.
 
 Reference: Bardenet, Brendel, Kégl & Sebag (2013).
 """
@@ -35,7 +35,7 @@ class RoundRobin:
 
 
 def next_state(belief: Belief) -> Tensor:
-    """Return the state (d_s,) with the fewest evaluations, including pending ones; of several, the first."""
+    """Return the state (d_s,) with the fewest evaluations, including pending ones; if there are several, the first."""
     finite = belief.states.finite()
     if finite is None:
         raise SettingError("states in turn need finitely many states: use 'pei' or 'conbo' for continuous ones.")

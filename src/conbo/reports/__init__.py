@@ -1,4 +1,4 @@
-"""Writes a study as one self-contained HTML page. Writing needs the extra `plots`; reading needs only a browser."""
+"""Writes a study as one self-contained HTML page. Writing needs `conbo[plots]`; reading needs only a browser."""
 
 from conbo.reports.html import report
 

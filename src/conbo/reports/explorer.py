@@ -58,7 +58,7 @@ def _model(view: View, record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Replace all tensors in a nested dict by base64 texts."""
+    """Replace all tensors in nested dicts and lists by base64 strings."""
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -69,8 +69,8 @@ def _plain(value: Any) -> Any:
 def _pool(view: View) -> Tensor:
     """The actions (k, d_x), in the unit cube, from which the page chooses the starts of its local searches.
 
-    They are those from which the policy's own searches choose theirs, and the policy's actions in at most POLICY_STATES
-    typical states.
+    They are the candidates from which the policy's own local searches choose their starts, and the policy's actions in
+    at most POLICY_STATES typical states.
     """
     candidates = action_candidates(view.belief, GpArgmax().candidates, torch.Generator().manual_seed(0))
     states = view.typical_states[0]

@@ -70,9 +70,10 @@ def report(study: Studied, path: str | Path, *, problem: Problem | None = None) 
 
 
 def page(view: View, problem: Problem | None = None, live: str = "") -> str:
-    """The HTML page of a study's report. For a page of the service's dashboard, `live` is the study's name.
+    """The HTML page of a study's report, as a file or as a page of the service's dashboard.
 
-    A dashboard page loads scripts and styles from `/assets`; any other page contains them.
+    For the dashboard, `live` is the study's name, and the page loads its scripts and styles from `/assets`. For a file,
+    `live` is empty, and the page contains them.
     """
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters["script_json"] = _script_json
@@ -115,7 +116,10 @@ def _settings(view: View) -> dict[str, str]:
 
 
 def _facts(view: View, is_live: bool) -> list[tuple[str, str]]:
-    """The numbers at the top of the page, by name; on a live page, a script adds the number of running trials."""
+    """The numbers at the top of the page, as pairs (name, text).
+
+    The number of running trials is missing if `is_live`, because a script of the dashboard's page adds it.
+    """
     counts = {status: sum(t.status == status for t in view.trials) for status in ("completed", "failed", "running")}
     summary = view.summary
     facts = [("policy value", with_margin(summary.policy_value, summary.policy_value_std))]

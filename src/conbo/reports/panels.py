@@ -90,7 +90,7 @@ def _validation(number: int, found: Validation) -> Panel:
 def policy_map_panel(view: View) -> Panel:
     """The panel of the policy's actions against each of the most important state parameters.
 
-    If there is a band, of the best actions of functions drawn from the posterior, the panel's text explains it.
+    If the figures show the best actions of functions drawn from the posterior, the panel's text explains them.
     """
     drawn = view.best_of_draws(view.typical_states[0][:1]) is not None
     if view.space.states:
@@ -131,7 +131,7 @@ def limits_panel(view: View) -> tuple[Panel, ...]:
 
 
 def _binding(view: View) -> str:
-    """A sentence that says which limits bind the policy, and in which share of the states."""
+    """A sentence that says which limits bind the policy, and in what percentage of the states each does."""
     states, weights = view.typical_states
     places = limits.binding(view, torch.cat([states, view.actions(states)], -1))
     names = limits.limit_names(view)
@@ -233,7 +233,10 @@ def _along(view: View, plot: Callable[[View, str | None], go.Figure]) -> tuple[G
 
 
 def _fixed(view: View) -> str:
-    """A sentence with the values at which the other state parameters are fixed in a plot along one of them."""
+    """A sentence with the values at which a plot fixes the state parameters that it does not show.
+
+    It is empty if the space has fewer than two state parameters.
+    """
     if len(view.space.states) < 2:
         return ""
     middle = view.space.decode_states(view.center()[None].numpy())[0]

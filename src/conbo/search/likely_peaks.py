@@ -27,11 +27,11 @@ def every_action(belief: Belief, most: int) -> Tensor | None:
 def likely_peaks(
     posterior: Predicts, pool: Tensor, states: Tensor, normals: Tensor, n: int, feasible: Tensor | None = None
 ) -> Tensor:
-    """Return, for each of c states (c, d_s), the n actions (c, n, d_x) that are most probably its best.
+    """Return, for each of c states (c, d_s), the n actions (c, n, d_x) of a pool that are most probably its best.
 
-    They are from a pool of p actions (p, d_x).  The probabilities are frequencies in joint draws from the posterior,
-    which are made with standard normals (p, draws).  Actions that are the best in no draw follow, those that come
-    closest first, then those that are not `feasible` (c, p).
+    The pool has p actions (p, d_x).  Functions are drawn from the posterior, jointly at all actions of the pool, from
+    standard normal numbers (p, draws).  Actions that are the best one in more draws come first.  Actions that are never
+    the best follow, those that come closest to it first.  Actions that are not `feasible` (c, p) come last.
     """
     mean, covariance = joint_moments(posterior, states, pool.expand(len(states), -1, -1))
     if feasible is not None:

@@ -123,7 +123,7 @@ class Guard:
     sessions
         The sessions of the dashboard; None if there are no tokens.
     end
-        Ends the event streams, which would otherwise keep the server from shutting down.
+        Function that ends the event streams, which would otherwise keep the server from shutting down.
     """
 
     def __init__(
@@ -183,7 +183,11 @@ class Guard:
         return Caller(token, self._tokens)
 
     def _token(self, headers: Mapping[str, str], address: str) -> Token | None:
-        """Return the token in a request's header or session, or None; refuse the request if the header's is wrong."""
+        """Return the token in the Authorization header of a request or, without one, the token of its session.
+
+        Refuse the request if the header has no valid token. Return None if there is neither a header nor a valid
+        session.
+        """
         assert self._tokens is not None
         given = headers.get("authorization")
         if given is not None:
@@ -200,7 +204,7 @@ class Guard:
 
 
 class _Answer:
-    """Sends a response, with the headers that every response has."""
+    """Sends a response, and adds the security headers that every response has."""
 
     def __init__(self, send: Send) -> None:
         self._send, self._begun = send, False
@@ -238,7 +242,7 @@ def _headers(scope: Scope) -> dict[str, str]:
 
 
 async def _body(headers: Mapping[str, str], receive: Receive) -> bytes:
-    """Return the body of a request that writes; refuse it unless it is JSON, not too long, and arrives in time."""
+    """Return the body of a request that writes; refuse it if it is not sent as JSON, is too long or comes too late."""
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise RefusedError(415, f"the Content-Type must be application/json, but got {kind!r}.")
@@ -269,7 +273,7 @@ def _too_long() -> RefusedError:
 
 
 def _replay(body: bytes, later: Receive) -> Receive:
-    """Return a `receive` function that first gives the application the body, which was already read."""
+    """Return a `receive` function that first returns the body, which was already read, and then calls `later`."""
     messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def receive() -> Message:

@@ -1,4 +1,4 @@
-"""JSON answers of the service; errors have the text of the library's error and a suitable HTTP status."""
+"""JSON answers of the service; the answer to an error has the library's error message and a suitable HTTP status."""
 
 import json
 import logging
@@ -21,7 +21,7 @@ _WRONG = (PointError, RewardError, SettingError, SpaceError, RecordError)
 
 
 class Json(Response):
-    """A JSON answer in plain ASCII, so that any text that a client has sent can be sent back."""
+    """A JSON answer in ASCII, because a client may have sent strings that UTF-8 cannot encode (lone surrogates)."""
 
     media_type = "application/json"
 
@@ -31,7 +31,7 @@ class Json(Response):
 
 
 def error_answer(status: int, kind: str, text: str, headers: dict[str, str] | None = None) -> Json:
-    """Return a JSON answer that describes an error: its type, whose name is `kind`, and its text."""
+    """Return a JSON answer that describes an error by the name of its type (`kind`) and its message (`text`)."""
     return Json({"error": {"type": kind, "text": text}}, status, headers)
 
 
@@ -52,7 +52,7 @@ def add_error_answers(app: FastAPI, without_place: Callable[[str], str]) -> None
     app
         The application.
     without_place
-        Function that removes the name of the database from a text.
+        Function that removes the name of the database from an error message.
     """
 
     @app.exception_handler(ConboError)

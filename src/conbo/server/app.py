@@ -47,7 +47,7 @@ def create_app(storage: str, tokens: TokenFile | None = None, new: NewExecutor =
     Returns
     -------
     Guard
-        The application, wrapped in the checks of access.
+        The application, wrapped in the access checks.
 
     Raises
     ------
@@ -145,7 +145,7 @@ def serve(storage: str, host: str, port: int, token_file: Path | None) -> None:
     host, port
         Where to listen; port 0 takes a free one.
     token_file
-        The file of `conbo token`; without one the service is for this machine alone.
+        The file that `conbo token` writes; without one, only this machine can reach the service.
 
     Raises
     ------

@@ -12,7 +12,7 @@ from conbo.server.records import LEASE, MAX_TRIALS
 
 
 def _any(description: str, **schema: Any) -> Any:
-    """Declare a field of a request with this description; the library checks its value later."""
+    """Declare a field of a request by its description and JSON schema; the library checks its value later."""
     return Field(description=description, json_schema_extra=schema)
 
 

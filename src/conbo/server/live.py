@@ -28,7 +28,7 @@ _log = logging.getLogger("conbo.server")
 
 @dataclass
 class Drawing:
-    """The newest report of a study, and when and whether the next one is drawn."""
+    """The newest report of a study, whether another one is being drawn, and the earliest time for the next one."""
 
     page: str = ""  # HTML; empty before the first report
     number: int = 0  # number of reports drawn so far
@@ -58,7 +58,7 @@ class Live:
         self._ending.set()
 
     async def drawing(self, name: str) -> Drawing:
-        """Return the newest report of a study, and begin to draw the next one if it is outdated.
+        """Return the newest report of a study, and begin to draw another one if this one is outdated.
 
         Parameters
         ----------
@@ -106,13 +106,13 @@ class Live:
         name
             Name of the study.
         caller
-            Who follows it. The stream ends when the token expires or is revoked.
+            The client that follows the study. The stream ends when the client's token expires or is revoked.
 
         Returns
         -------
         AsyncIterator of str
-            The events: `progress` with the counts of trials and the running ones, and `report` with the number of the
-            newest report.
+            The events: `progress` with the counts of trials and a list of running trials, and `report` with the
+            number of the newest report.
 
         Raises
         ------

@@ -19,7 +19,7 @@ class NewExecutor(Protocol):
     """The type of functions that make an executor."""
 
     def __call__(self, *, background: bool = False) -> Executor:
-        """Return an executor that runs one call at a time, with `background` at low priority."""
+        """Return an executor that runs one call at a time; if `background` is True, it runs at low priority."""
 
 
 class OneProcess(Executor):
@@ -60,7 +60,7 @@ def _begin(parent: int, background: bool) -> None:
 class ModelProcesses:
     """A pool of processes, which are started when they are needed.
 
-    Work on a study goes to the process that worked on this study last, if it is idle, because it still has the model.
+    Work on a study goes to an idle process that worked on this study last, if there is one: it still has the model.
 
     Parameters
     ----------

@@ -52,11 +52,11 @@ def fit_policy(storage: str, name: str, folder: Path, last: str) -> FittedPolicy
     Parameters
     ----------
     storage, name
-        The study.
+        The database and the name of the study.
     folder
         Where the file is made.
     last
-        File of the last policy, which is returned if nothing has changed.
+        Path of the last policy's file. The last policy is returned if no trial has ended since it was fitted.
 
     Returns
     -------

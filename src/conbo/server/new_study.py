@@ -46,7 +46,7 @@ def create_study(storage: str, description: Mapping[str, Any]) -> str:
     Raises
     ------
     SettingError
-        If a setting is wrong, or needs a function.
+        If a setting is invalid, or is a function, which cannot be sent.
     StudyError
         If a study of this name has other settings.
     """

@@ -1,4 +1,4 @@
-"""Keeps the newest policy of every study; one process fits policies and another answers, so answers wait for no fit."""
+"""Keeps the newest policy of every study; one process fits and another answers, so that fits do not delay answers."""
 
 import asyncio
 import logging
@@ -20,7 +20,7 @@ _log = logging.getLogger("conbo.server")
 
 @dataclass
 class _Newest:
-    """The newest policy of one study, and when and whether the next one is fitted."""
+    """The newest policy of one study, whether another one is being fitted, and the earliest time for the next fit."""
 
     lock: asyncio.Lock
     fitted: "model_work.FittedPolicy | None" = None

@@ -1,4 +1,4 @@
-"""Batches requests to a policy that arrive while it answers others, because many states take little longer than one."""
+"""Batches requests that arrive while a policy answers others, because many states take little longer than one."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -11,7 +11,7 @@ Ask: TypeAlias = Callable[[Sequence[Any]], Awaitable[dict[str, Any]]]
 
 
 class Questions:
-    """Answers the requests of many clients to one policy, in batches of those that wait.
+    """Answers the requests of many clients for actions of one policy; waiting requests are answered in batches.
 
     Parameters
     ----------
@@ -25,7 +25,7 @@ class Questions:
         self._task: asyncio.Task[None] | None = None
 
     async def answer(self, states: Sequence[Any]) -> dict[str, Any]:
-        """Return the policy's actions in some states, computed in one batch with those of other clients that wait.
+        """Return the policy's actions in some states, computed in one batch with the states of other waiting clients.
 
         Parameters
         ----------
@@ -35,12 +35,12 @@ class Questions:
         Returns
         -------
         dict
-            The `predictions`, one for each of these states, and the number of `evaluations` behind the policy.
+            The `predictions`, one for each state, and the number of `evaluations` that the policy was fitted to.
 
         Raises
         ------
         ConboError
-            If one of these states is not valid. The states of other clients do not matter.
+            If one of these states is not valid. Invalid states of other clients have no effect.
         """
         future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._waiting.append((states, future))

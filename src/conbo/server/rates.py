@@ -23,19 +23,19 @@ class RateLimit:
         self._callers: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def wait(self, caller: str, cost: float = 1.0) -> float:
-        """Count a request if it may go on, and return how long the caller should wait otherwise.
+        """Count a request if it is allowed now; otherwise return how long the caller should wait.
 
         Parameters
         ----------
         caller
-            Who sends it.
+            Who sends the request: the id of a token, or a network address.
         cost
             Number of requests that this one counts as.
 
         Returns
         -------
         float
-            Seconds after which the caller should try again; 0 if the request may go on.
+            Seconds after which the caller should try again; 0 if the request is allowed.
         """
         left = self.left(caller)
         allowed = left >= cost

@@ -1,4 +1,4 @@
-"""Makes dicts for JSON from trials and studies, and checks what a request for trials contains.
+"""Converts trials and studies to dicts that JSON can hold, and checks the fields of a request for trials.
 
 A request has the number of trials that the client wants, the label of its worker, an idempotency key, and the length of
 the lease in seconds.
@@ -76,7 +76,7 @@ def owner_name(worker: Any, key: Any) -> str:
     Raises
     ------
     SettingError
-        If one of them is not a text, or is too long.
+        If the label or the key is not a string, is empty or is too long, or the label is not printable.
     """
     label = "client" if worker is None else worker
     if not isinstance(label, str) or not 0 < len(label) <= MAX_LABEL or not label.isprintable():

@@ -127,9 +127,9 @@ class Service:
         name
             Name of the study.
         offset, limit
-            First trial of the page, and largest number of trials.
+            Number of trials before the page, and largest number of trials on it.
         status
-            Only trials of this status; None takes all.
+            Return only trials with this status; None stands for all trials.
 
         Returns
         -------
@@ -172,7 +172,9 @@ class Service:
         return trial_record(added)
 
     async def ask(self, name: str, body: dict[str, Any], is_gone: Callable[[], Awaitable[bool]]) -> dict[str, Any]:
-        """Suggest trials and lease them to the client. A repeated request with the same key gets the same trials.
+        """Suggest trials and lease them to the client.
+
+        A repeated request with the same label (`worker`) and idempotency key (`key`) gets the same trials.
 
         Parameters
         ----------
@@ -181,17 +183,17 @@ class Service:
         body
             The fields of the request.
         is_gone
-            Returns whether the client has closed the connection while it waited for its turn.
+            Function that returns whether the client has closed the connection while its request waited.
 
         Returns
         -------
         dict
-            The `trials`, the `worker` that they belong to, and the seconds of their `lease`.
+            The `trials`, the `worker` that they belong to, and their `lease` in seconds; empty if the client is gone.
 
         Raises
         ------
         SettingError, PointError
-            If a field is wrong.
+            If a field is invalid, or the state does not belong to the space.
         StudyError
             If the study is read-only for the service, because it needs a function that only its user has.
         """
@@ -207,7 +209,7 @@ class Service:
         return {"trials": [trial_record(trial) for trial in trials], "worker": owner, "lease": lease}
 
     async def tell(self, name: str, number: int, body: dict[str, Any]) -> dict[str, Any]:
-        """Record the outcomes of a trial; return whether they count (`stands`), and the trial.
+        """Record the outcomes of a trial; return whether they count as its result (`stands`), and the trial.
 
         A repeated request changes nothing.
         """
@@ -216,7 +218,7 @@ class Service:
         return await self._ended(study, number, tell_for, body["worker"], told)
 
     async def fail(self, name: str, number: int, body: dict[str, Any]) -> dict[str, Any]:
-        """Record that a trial has failed; return whether that counts (`stands`), and the trial."""
+        """Record that a trial has failed; return whether the failure counts (`stands`), and the trial."""
         study = await self.study(name)
         return await self._ended(study, number, fail_for, body["worker"], str(body["error"]))
 

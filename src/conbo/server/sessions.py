@@ -66,5 +66,8 @@ def cookie(value: str, secure: bool) -> str:
 
 
 def _hash(value: str) -> str:
-    """Return the hash of a cookie's value. Sessions are found by it, so that timing reveals no valid values."""
+    """Return the hash of a cookie's value.
+
+    Sessions are looked up by this hash, so that response times reveal nothing about valid values.
+    """
     return hashlib.sha256(value.encode("utf-8", "backslashreplace")).hexdigest()

@@ -91,7 +91,7 @@ class TokenFile:
     def find(self, secret: str) -> Token | None:
         """Return the record of the token that a client has sent, or None if it is unknown or has expired.
 
-        A wrong token is compared for as long as a right one, so that timing reveals nothing.
+        Hashes are compared in constant time, so that response times reveal nothing about the stored tokens.
         """
         digest = digest_of(secret)
         found = None
@@ -110,7 +110,7 @@ class TokenFile:
         Parameters
         ----------
         right
-            "read", "run" or "admin"; each includes those before it.
+            "read", "run" or "admin"; each right includes those before it.
         days
             Days after which the token expires.
         label
@@ -152,7 +152,7 @@ class TokenFile:
         return FileLock(f"{self.path}.lock")
 
     def _write(self, tokens: Sequence[Token]) -> None:
-        """Replace the file in one step, so that a service that reads it meanwhile sees the old one or the new one."""
+        """Replace the file atomically, so that a service that reads it meanwhile sees the old or the new file."""
         text = json.dumps({"tokens": [asdict(token) for token in tokens]}, indent=1)
         handle, name = tempfile.mkstemp(dir=self.path.parent, prefix=f"{self.path.name}.")  # readable by its owner only
         with os.fdopen(handle, "w", encoding="utf-8") as file:

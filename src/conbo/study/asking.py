@@ -1,6 +1,6 @@
 """Ask for trials, renew their leases, give them back, and tell their results.
 
-Whoever asks gets enqueued trials first, then, if asked with a lease, trials whose workers were lost, then new ones.
+A caller gets enqueued trials first, then, if it asks with a lease, trials whose workers were lost, and then new ones.
 """
 
 from conbo.cost_rules import check_told
@@ -21,12 +21,12 @@ def ask(
     owner: str | None = None,
     total: int | None = None,
 ) -> list[Trial]:
-    """Return n trials to evaluate, which belong to the caller for `lease` seconds, or for good if that is None.
+    """Return n trials to evaluate, which belong to the caller for `lease` seconds, or for good if `lease` is None.
 
-    If the environment sets the state, it is given as `state`; otherwise the method chooses it. `owner` names the client
-    of a service to which the trials belong; by default they belong to this process. An owner that already has trials
-    gets the same ones again, so that a call whose answer was lost can be repeated. With a `total`, no trial is added
-    once this many trials of the study are completed or running, so there may be fewer than n.
+    If the environment sets the state, it is given as `state`; otherwise the method chooses it. By default the trials
+    belong to this process; `owner` names a client of the HTTP service to whom they belong instead. An owner that
+    already has trials gets the same ones again, so that a call whose answer was lost can be repeated. With a `total`,
+    no trial is added once this many trials of the study are completed or running, so there may be fewer than n.
     """
     if lease is not None:
         check_lease(lease)
@@ -128,9 +128,9 @@ def _enqueued(shared: SharedOptimizer, most: int, state: Point | None, lease: fl
 
 
 def _lapsed(shared: SharedOptimizer, most: int, state: Point | None, lease: float, owner: str) -> list[Trial]:
-    """Assign up to `most` trials of dead workers, or with ended leases, to the worker or client `owner`; return them.
+    """Assign up to `most` trials whose worker is dead or whose lease has ended to the worker or client `owner`.
 
-    Unless `state` is None, only trials in this state are assigned.
+    Return the assigned trials. Unless `state` is None, only trials in this state are assigned.
     """
     optimizer, taken = shared.up_to_date(), list[Trial]()
     open_to = {trial.number for trial in _wanted(optimizer, state) if trial.leased and trial.worker != owner}

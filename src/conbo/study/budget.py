@@ -13,7 +13,10 @@ def wanted_trials(ends: Ends) -> float:
 
 
 def missing_trials(ends: Ends, optimizer: Optimizer) -> float:
-    """Number of trials that a run still has to suggest; 0 once all trials, running ones included, use up the budget."""
+    """Number of trials that a run still has to suggest.
+
+    It is 0 once the total cost of all trials, including the expected cost of running ones, reaches the budget.
+    """
     if ends.budget is not None and sum(optimizer.total_cost()) >= ends.budget:
         return 0
     return max(0, wanted_trials(ends) - len(under_way(optimizer)))
@@ -22,7 +25,7 @@ def missing_trials(ends: Ends, optimizer: Optimizer) -> float:
 def reached_end(ends: Ends, optimizer: Optimizer, seconds: float) -> Stopped | None:
     """Name of the condition that has ended a run, or None if the run goes on; `seconds` is how long it has lasted.
 
-    Only trials that have ended count, with their costs. Running trials do not count yet.
+    Running trials and their costs do not count yet.
     """
     if optimizer.n_completed >= wanted_trials(ends):
         return "evaluations"

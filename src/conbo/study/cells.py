@@ -8,7 +8,7 @@ from conbo.spaces import Categorical, Parameter, is_number
 
 
 def seed_in(cell: Any) -> int:
-    """The seed in a cell as an integer, also if a file or a dataframe writes it as 7.0."""
+    """The seed in a cell as an integer, even if a file or a dataframe writes it as 7.0."""
     value = int(cell) if isinstance(cell, str) and cell.strip().isdecimal() else number_in(cell)
     seed = int(value) if is_number(value) and float(value).is_integer() else -1
     if not is_seed(seed):
@@ -30,7 +30,7 @@ def value_in(parameter: Parameter, cell: Any) -> Any:
 
 
 def number_in(cell: Any) -> Any:
-    """Convert a text such as "2.5" to a number; any other cell is returned unchanged."""
+    """Convert a string such as "2.5" to a number; any other cell is returned unchanged."""
     if not isinstance(cell, str):
         return cell
     try:

@@ -1,7 +1,7 @@
-"""Copies a database completely, also while other processes write to it.
+"""Copies stored studies to an SQLite file, even while other processes write to their database.
 
-SQLite keeps the newest changes in a second file, `study.db-wal`, until it merges them into `study.db`. A plain copy of
-`study.db` may therefore lack them.
+SQLite keeps the newest changes to `study.db` in a second file, `study.db-wal`, until it merges them into `study.db`. A
+plain copy of `study.db` may therefore lack the newest changes.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Reads CSV files as rows of texts; refuses files with a wrong encoding, or with implausibly long cells."""
+"""Reads CSV files as rows of strings; refuses files that are not UTF-8, or that have implausibly long cells."""
 
 import csv
 import re
@@ -13,11 +13,11 @@ LONGEST_CELL = 100_000  # largest number of characters in a cell
 
 
 def csv_rows(path: str | Path) -> tuple[list[str], list[dict[Any, str | list[str]]], list[int]]:
-    """The column names of a CSV file in UTF-8, its rows by column name, and the line on which each row begins.
+    """The column names of a CSV file, its rows as dicts by column name, and the line number at which each row begins.
 
     If a row has more cells than there are columns, the surplus cells are a list under the key None. Raises StudyError
-    if the file is empty, is not UTF-8 or is not separated by commas, or if a cell is longer than `LONGEST_CELL`
-    characters; then the message names line and column.
+    if the file is empty, is not UTF-8 or is not separated by commas. StudyError is also raised if a cell is longer than
+    `LONGEST_CELL` characters; its message then names the line and the column.
     """
     lines: list[str] = []  # lines of the row that is being read
 
@@ -59,7 +59,7 @@ def csv_rows(path: str | Path) -> tuple[list[str], list[dict[Any, str | list[str
 
 
 def _row(columns: list[str], cells: list[str]) -> dict[Any, str | list[str]]:
-    """The cells by column name; surplus cells beyond the last column are a list under the key None."""
+    """A row's cells as a dict by column name; surplus cells beyond the last column are a list under the key None."""
     row: dict[Any, str | list[str]] = dict(zip(columns, cells, strict=False))
     return row if len(cells) <= len(columns) else row | {None: cells[len(columns) :]}
 
@@ -75,7 +75,7 @@ def _check_lengths(path: str | Path, cells: list[str], columns: list[str], line:
 
 
 def _cells(text: str) -> list[str]:
-    """Split the text of a row, which is too long for the csv module, into cells."""
+    """Split the text of a row into cells, without the csv module, which refuses very long cells."""
     cells, quoted = [""], False
     for part in re.split('([",])', text):
         quoted ^= part == '"'

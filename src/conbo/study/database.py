@@ -84,7 +84,7 @@ class Database:
             self._create()
 
     def has_tables(self) -> bool:
-        """Whether the database has the tables of studies, which are then migrated to the current version."""
+        """Whether the database has conbo's tables; tables of an older version are migrated to the current one."""
         version = self.version()
         if 0 < version < newest_version():
             self._create()
@@ -95,14 +95,17 @@ class Database:
         return self.read(schema_version)
 
     def read(self, work: Callable[[Connection], Result]) -> Result:
-        """Run `work` in a transaction that only reads, and return its result; all its queries see the same data."""
+        """Run `work` in a transaction that only reads, and return its result.
+
+        In SQLite, all queries of `work` see the same data.
+        """
         return self._patiently(lambda: self._transaction(work, writing=False, lasting=False))
 
     def write(self, work: Callable[[Connection], Result], lasting: bool = True) -> Result:
         """Run `work` in one transaction, and return its result.
 
-        With `lasting`, the changes are on the disk when this returns, so that a power cut cannot undo them. Only SQLite
-        makes this distinction. On a server every transaction is lasting, because the server may crash while workers on
+        With `lasting`, the changes are on the disk when this returns, so that a power cut cannot undo them. This
+        matters only in SQLite: on a server every transaction is lasting, because the server may crash while workers on
         other machines continue. If the connection is lost before the server has confirmed the transaction, `work` is
         run again, so running it twice must have the same effect as running it once.
         """
@@ -194,7 +197,7 @@ class Database:
             raw.execute("PRAGMA journal_mode=WAL")
 
     def _patiently(self, attempt: Callable[[], Result]) -> Result:
-        """Return the result of `attempt`, which is repeated for a while if its error may be temporary."""
+        """Return the result of `attempt`, which is repeated after temporary errors, as long as `patience` allows."""
         began, pause, warned = time.monotonic(), 0.02, False
         while True:
             try:
@@ -214,7 +217,7 @@ class Database:
             pause = min(1.0, 1.5 * pause)
 
     def _hint(self, error: BaseException) -> str:
-        """A hint for the error message on why an SQLite file cannot be opened or written, or an empty text."""
+        """A hint for the error message on why an SQLite file cannot be opened or written, or an empty string."""
         kind, path = getattr(error, "sqlite_errorname", ""), Path(str(self.url.database))
         if kind.startswith("SQLITE_IOERR"):
             return " (the disk may be full)"

@@ -129,7 +129,11 @@ def _method_record(method: str | Method) -> Any:
 
 
 def _record(value: object) -> Any:
-    """The value as JSON can hold it: a dict of a dataclass's fields, the name of a function, or the name of a type."""
+    """Convert a value to what JSON can hold.
+
+    A dataclass becomes a dict of its type and its fields, a function becomes its name, numbers, strings and None are
+    returned unchanged, and any other object becomes the name of its type.
+    """
     if is_dataclass(value) and not isinstance(value, type):
         settings = {field.name: _record(getattr(value, field.name)) for field in fields(value)}
         return {"type": type(value).__name__, **settings}

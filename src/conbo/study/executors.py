@@ -73,7 +73,7 @@ AnyObjective: TypeAlias = Objective | SeededObjective
 
 
 class EvaluationError(ConboError):
-    """Stands for an exception that an evaluation raised in another process; only its text and traceback are known."""
+    """Stands for an exception that an evaluation raised in another process; it has the message and the traceback."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.error)
@@ -88,7 +88,7 @@ def error_of(future: "Future[Any]") -> BaseException | None:
 
 
 def text_of(error: BaseException) -> str:
-    """The text that is recorded for the error of an evaluation."""
+    """The message that is recorded when an evaluation has failed with this error."""
     return str(error) if isinstance(error, EvaluationError) else located_text(error)
 
 
@@ -140,7 +140,7 @@ class Here:
         return True
 
     def close(self) -> None:
-        """Nothing to do, because nothing is running."""
+        """Do nothing, because no evaluation is running."""
 
 
 class Processes:
@@ -217,7 +217,7 @@ class Borrowed:
         self.width()
 
     def width(self) -> int:
-        """The number of workers that the user gave or, without one, the number that the executor has."""
+        """The number of workers that the user has set; by default, the number that the executor has."""
         try:
             return self._workers or n_workers(self._executor)
         except SettingError:
@@ -251,8 +251,8 @@ def evaluators_for(
 ) -> Evaluators:
     """Choose where an objective is evaluated: in the user's executor, in local processes, or in this process.
 
-    Without an executor, local processes are used if there are several workers, or if an evaluation must be `killable`;
-    one in this process cannot be killed.
+    Without an executor, local processes are used if there are several workers, or if evaluations must be
+    `killable`, because an evaluation in this process cannot be killed.
     """
     if executor is not None:
         return Borrowed(executor, workers)

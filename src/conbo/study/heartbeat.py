@@ -1,7 +1,7 @@
 """The heartbeat of a worker: a thread that extends the leases on its trials, and its turn to suggest.
 
-Only one worker at a time suggests trials of a study; it is that worker's turn. Like the lease of a trial, the turn ends
-without heartbeats, so that others can continue if the worker dies.
+Only one worker at a time has the turn, which is the right to suggest trials of a study. If a worker dies, its
+heartbeats stop. Then its turn and the leases on its trials end, so that others can continue.
 """
 
 import logging

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 
 class SuggestionInterrupted(KeyboardInterrupt):
-    """Raised by Ctrl-C during the search for the next point, to end this search, because the user stops the run."""
+    """Raised if Ctrl-C comes during the search for the next point; it ends the search, so that the run can end."""
 
 
 @contextmanager

@@ -33,8 +33,9 @@ class Learned:
         Returns
         -------
         list of dict
-            For every state its `state`, and the `action`, `reward` and `number` of its best trial, which are None if it
-            has no completed trial. States of probability zero are listed only if they have a completed trial.
+            One dict per state, with the `state`, and the `action`, `reward` and `number` of its best trial, which are
+            None if the state has no completed trial. States of probability zero are listed only if they have a
+            completed trial.
 
         Raises
         ------
@@ -72,7 +73,9 @@ class Learned:
         return self._shared.up_to_date().policy()
 
     def policy_value(self) -> float:
-        """Estimate the policy's expected reward over P[s], by the model alone; `validate` measures it.
+        """Estimate the policy's expected reward, averaged over the distribution P[s] of the states.
+
+        The estimate comes from the model alone; `validate` measures the same value by fresh evaluations.
 
         Returns
         -------

@@ -1,8 +1,8 @@
 """Gives the trials of lost workers to other workers.
 
 A worker that ends hands its trials back immediately (`hand_back`). If it dies without doing so, the leases on its
-trials end after a while, because its heartbeat (`heartbeat.py`) no longer renews them; on the same machine,
-`workers.is_gone` finds out sooner. Then another worker takes the trials over (`take_over`). A trial that has lost too
+trials run out, because its heartbeat (`heartbeat.py`) no longer renews them; on the same machine, `workers.is_gone`
+detects the death sooner. Then another worker takes the trials over (`take_over`). A trial that has lost too
 many workers is assumed to crash them, and fails.
 """
 
@@ -21,15 +21,16 @@ HANDED_BACK = 0.0  # value of `leased_until` for a trial that anyone may take ov
 
 
 class LostWorkers(StudyRows):
-    """The stored trials of a study whose workers were lost, and their transfer to other workers."""
+    """Transfers stored trials of one study from lost workers to other workers."""
 
     def take_over(
         self, worker: str, lease: float, in_hand: Collection[int], max_lost_workers: int = MAX_LOST_WORKERS
     ) -> Trial | None:
-        """Lease to this worker a trial whose own worker is gone, and return it; None if there is no such trial.
+        """Lease to `worker` a trial whose lease has ended or whose worker is gone; return the trial, or None.
 
-        `in_hand` holds the numbers of the trials that the worker already has; they are skipped. A trial fails once it
-        has lost `max_lost_workers` workers that had begun to evaluate it.
+        Trials that were enqueued or handed back count as trials whose lease has ended. `in_hand` holds the numbers of
+        the trials that `worker` already has; they are skipped. A trial fails once it has lost `max_lost_workers`
+        workers that had begun to evaluate it.
         """
 
         def left_behind(connection: Connection) -> list[Row[Any]]:

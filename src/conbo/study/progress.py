@@ -27,7 +27,7 @@ class _Bar(tqdm):  # type: ignore[misc]
 
 
 def _bar_class() -> type[Any]:
-    """The class of progress bars: for a notebook if this is one and ipywidgets is installed, else for a terminal."""
+    """The class of progress bars: tqdm's notebook bar in a notebook with ipywidgets, otherwise a bar for a terminal."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     if not hasattr(shell, "kernel") or find_spec("ipywidgets") is None:
@@ -97,7 +97,7 @@ class Progress:
 
     @contextmanager
     def _while_compiling(self) -> Iterator[None]:
-        """Context for compiling numerical loops: the bar announces it, and its trials per second exclude the time."""
+        """Context in which numerical loops are compiled: the bar announces it, and its rate excludes this time."""
         with suppress(RuntimeError):
             self._bar.write(compiling.notice(), file=sys.stderr)
         began = time.time()

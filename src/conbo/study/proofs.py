@@ -220,9 +220,10 @@ class Proofs:
         return validation
 
     def _fresh_seeds(self, n: int) -> list[tuple[int, ...]]:
-        """For each of n states, a tuple with one seed that trials have not used, if possible.
+        """For each of n states, a tuple with one simulator seed that no trial has used.
 
-        The tuples are empty if the study does not choose seeds.
+        If the study's list of seeds has too few unused ones, the least used ones follow. The tuples are empty if the
+        study does not choose seeds.
         """
         optimizer = self._shared.up_to_date()
         if optimizer.seed_rule is None:
@@ -233,7 +234,10 @@ class Proofs:
 def _evaluated(
     evaluators: Evaluators, objective: AnyObjective, points: Sequence[tuple[Any, ...]]
 ) -> Iterator[tuple[int, Future[Any]]]:
-    """Evaluate the objective with every tuple of arguments in `points`; yield index and future of each when done."""
+    """Evaluate the objective with every tuple of arguments in `points`.
+
+    Yield the index of each tuple, and the future of its evaluation, as soon as the evaluation has ended.
+    """
     waiting, running = deque(range(len(points))), dict[Future[Any], int]()
     try:
         while waiting or running:

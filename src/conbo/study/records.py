@@ -114,7 +114,7 @@ class Records(LostWorkers):
         return fit if isinstance(fit, str) else None
 
     def write_fit(self, key: str, text: str) -> None:
-        """Store fitted hyperparameters for other workers, unless there are some under this key.
+        """Store fitted hyperparameters for other workers, unless some are already stored under this key.
 
         Errors of the database are ignored, because other workers can compute the fit again.
         """
@@ -183,11 +183,11 @@ class Records(LostWorkers):
     # Trials
 
     def add(self, trials: Sequence[Trial], worker: str, lease: float | None = None, owner: str | None = None) -> bool:
-        """Record new trials and end the worker's turn; return False if the worker no longer had its turn.
+        """Record new trials, and end the worker's turn, which is the sole right to add trials.
 
-        With a `lease` in seconds, trials without a reward are leased to the worker. Without one, they belong to it for
-        good. With an `owner`, such as a client that asked through this worker, they belong to the owner instead, and
-        their evaluation counts as begun.
+        Return False, and record nothing, if the worker no longer had the turn. With a `lease` in seconds, trials
+        without a reward are leased to the worker; without a lease, they belong to it for good. With an `owner`, such as
+        a client that asked through this worker, they belong to the owner instead, and their evaluation counts as begun.
         """
 
         def work(connection: Connection) -> bool:
@@ -228,8 +228,9 @@ class Records(LostWorkers):
     def tell(self, number: int, outcomes: Outcomes, worker: str | None = None) -> bool:
         """Record the outcomes of a trial, and return whether they count as its result.
 
-        If a worker has lost its lease, another worker may have completed the trial first. Then that result counts, and
-        a different reward is stored in the trial's field `late`.
+        If `worker` has lost its lease, another worker may have ended the trial first. Then the first result counts, and
+        the new reward, if it differs, is stored in the trial's field `late`. Without a `worker`, TrialError is raised
+        if a different result was recorded before.
         """
 
         def work(connection: Connection) -> bool:
@@ -289,7 +290,8 @@ class Records(LostWorkers):
         """Assign enqueued trials to the worker, for `lease` seconds or, if that is None, for good.
 
         `numbers` are the trials to assign; those that another worker has taken meanwhile are left out. Return the
-        numbers of the worker's trials among them, so that a repeated call returns the same.
+        numbers of those that `worker` has now, including those that it had before, so that a repeated call returns the
+        same numbers.
         """
 
         def work(connection: Connection) -> list[int]:
@@ -332,5 +334,5 @@ def _ownership(trial: Trial, worker: str, now: float, lease: float | None, begun
 
 
 def _storable(text: object) -> str:
-    """The object as a text that every database accepts, cut to MAX_ERROR characters."""
+    """Convert an object to a string that every database accepts, with at most MAX_ERROR characters."""
     return shortened(str(text).replace("\0", "\\0").encode("utf-8", "backslashreplace").decode("utf-8"), MAX_ERROR)

@@ -1,8 +1,8 @@
-"""Escapes texts in CSV files that a spreadsheet would run as formulas.
+"""Escapes strings in CSV files that a spreadsheet would run as formulas.
 
-A spreadsheet runs a cell that begins with `=`, `+`, `-`, `@`, a tab or a carriage return. Such a text is written with
-an apostrophe in front, which is removed when the file is read. A text that already has apostrophes in front of such a
-character gets one more, so that every text is read as it was. Numbers are not changed.
+A spreadsheet may run a cell that begins with `=`, `+`, `-`, `@`, a tab or a carriage return. Such a string is written
+with an apostrophe in front, which is removed when the file is read. A string that already has apostrophes in front of
+such a character gets one more, so that reading restores every string exactly. Numbers are not changed.
 """
 
 import re

@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def copy_sqlite(source: str, target: Path) -> None:
-    """Copy a database as it is at one moment, including its write-ahead log, also while others write to it."""
+    """Copy a consistent snapshot of a database, with its write-ahead log, even while other processes write to it."""
     with closing(_connected(source)) as one, closing(sqlite3.connect(target)) as other:
         one.backup(other)
 
@@ -57,7 +57,7 @@ _kept_open: dict[tuple[int, int], int] = {}  # file descriptors that are never c
 def _header(path: Path) -> bytes:
     """The first 100 bytes of a file.
 
-    If the database has a write-ahead log, even an empty one, some process has it open, perhaps this one. Then this
+    If the database has a write-ahead log, even an empty one, this process may have a connection to it. Then this
     function never closes the file that it opens: on POSIX systems, closing a file releases all locks that the process
     has on it, including those of SQLite. Another process could then assume that nobody else uses the database, and
     remove the log that the connections of this process need.

@@ -77,7 +77,7 @@ def create_or_resume(
 
     For an existing study, settings that the user did not give (`not_given`) keep their stored values. All others must
     equal the stored ones, except those in `taken_once`, which matter only when a study is created; otherwise StudyError
-    is raised. A setting that an older version of conbo did not store gets the value that matches that version.
+    is raised. A study from an older version of conbo, which lacks a newer setting, behaves as it did in that version.
     """
     if not isinstance(name, str) or not name or "\0" in name:
         raise SettingError(f"`name` must be a non-empty string, but got {name!r}.")

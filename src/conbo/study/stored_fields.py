@@ -1,4 +1,4 @@
-"""Makes settings and trials from rows of the database, whose columns are checked; a damaged row raises RecordError."""
+"""Converts rows of the database to settings and trials, and checks their columns; a damaged row raises RecordError."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ _OPTIONAL = (
 
 
 def settings_of(text: object) -> dict[str, Any]:
-    """Read the settings of a study from JSON; settings that were renamed since get their present names."""
+    """Read the settings of a study from JSON; settings of the model that were renamed since get their current names."""
     if not isinstance(text, str):
         raise RecordError(f"`settings` must be a text, but got {type(text).__name__}.")
     settings = dict(Fields.of(parse_json(text), "settings").record)

@@ -186,7 +186,7 @@ class Study(TrialTables, Learned, Evaluating, Proofs):
         return html_of(self)
 
     def _optimizer(self, record: dict[str, Any]) -> Optimizer:
-        """Create an optimizer from the stored record of the settings, which become those of this study."""
+        """Create an optimizer from a stored record of settings, and make them the settings of this study."""
         self._settings = s = from_record(record, self._settings)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", InfeasibleStatesWarning)  # the warning was given when the study was created
@@ -219,7 +219,7 @@ class Study(TrialTables, Learned, Evaluating, Proofs):
 
     @property
     def common_random_numbers(self) -> bool:
-        """Whether the method also chooses the simulator's seed of every trial."""
+        """Whether the method also chooses the simulator seed of every trial."""
         return self._settings.common_random_numbers
 
     def add_choices(self, name: str, choices: Iterable[Value], state_distribution: RecipeLike = None) -> None:
@@ -232,7 +232,7 @@ class Study(TrialTables, Learned, Evaluating, Proofs):
         choices
             The new choices, which come after the old ones.
         state_distribution
-            The new P[s]. It is needed if the present one has weights for the choices of this state.
+            The new P[s]. It is needed if the current one has weights for the choices of this state.
 
         Raises
         ------
@@ -354,7 +354,7 @@ class Study(TrialTables, Learned, Evaluating, Proofs):
         outcomes: Mapping[str, float] | None = None,
         cost: float | None = None,
     ) -> None:
-        """Record the reward of a trial. Telling the same again does nothing.
+        """Record the reward of a trial. Telling the same result again does nothing.
 
         Parameters
         ----------

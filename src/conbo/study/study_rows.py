@@ -25,7 +25,10 @@ class StudyRows:
         return and_(self._of_study, *mine)
 
     def _lock(self, connection: Connection) -> int:
-        """Lock the study's row until the transaction ends; return the number of the next change of a trial."""
+        """Lock the study's row until the transaction ends; return the number of the next change to its trials.
+
+        The study counts all changes to its trials, so that a reader can fetch only what has changed.
+        """
         changes = connection.scalar(select(STUDIES.c.changes).where(self._this_study).with_for_update())
         return int(changes or 0) + 1
 

@@ -43,9 +43,10 @@ def write_csv(path: str | Path, space: Space, trials: Iterable[Trial]) -> None:
 
 
 def read_csv(path: str | Path, space: Space, seeded: bool = False) -> list[Trial]:
-    """The results in a CSV file as completed trials, numbered from 0; raises StudyError, which lists all wrong rows.
+    """The results in a CSV file as completed trials, numbered from 0.
 
-    `seeded` says whether the study chooses seeds, so that the file needs a column for them.
+    `seeded` says whether the study chooses seeds, so that the file needs a column for them. Raises StudyError if a
+    column is missing, or if a value in a row is missing or invalid; the message lists all such rows.
     """
     columns, rows, lines = csv_rows(path)
     return results_of(f"'{path}'", columns, rows, space, [f"line {line}" for line in lines], seeded)
@@ -59,14 +60,15 @@ def results_of(
     places: Sequence[str] | None = None,
     seeded: bool = False,
 ) -> list[Trial]:
-    """The rows of a table as completed trials, numbered from 0; raises StudyError, which lists all wrong rows.
+    """The rows of a table as completed trials, numbered from 0.
 
-    `source` names the table and `places` its rows in error messages; by default the rows are called row 1, row 2, …
+    Raises StudyError if a column is missing, or if a value in a row is missing or invalid; the message lists all such
+    rows. It names the table by `source` and the rows by `places`; by default they are called row 1, row 2, …
 
     The table has a column for every parameter and for the reward, and optionally one for the `noise` of the reward and
     others such as `outcome:wait`. In a study that chooses seeds (`seeded`), it also has a column for seeds. If there is
-    a column `status`, rows that are not completed are skipped. Other columns are ignored. A text is read as the number
-    or the choice that it stands for.
+    a column `status`, rows that are not completed are skipped. Other columns are ignored. A string is read as the
+    number or the choice that it stands for.
     """
     needed = (*space.states, *space.actions, *([SEED] if seeded else []), "reward")
     if missing := [name for name in needed if name not in columns]:

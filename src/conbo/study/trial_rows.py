@@ -12,7 +12,7 @@ MEASURED = "outcome:"  # prefix of the columns of measured outcomes
 def observations(trials: Iterable[Trial]) -> list[dict[str, Any]]:
     """The trials as rows of a table, all with the same columns, including one for seeds if any trial has a seed.
 
-    If a parameter has the same name as the column of an outcome, the column is the parameter's.
+    If a parameter has the same name as the column of an outcome, the column holds the parameter, not the outcome.
     """
     known = list(trials)
     measured, seeded = measured_columns(known), has_seeds(known)
@@ -25,7 +25,10 @@ def has_seeds(trials: Iterable[Trial]) -> bool:
 
 
 def with_errors(trials: Iterable[Trial]) -> list[dict[str, Any]]:
-    """The rows of `observations`, with messages of failed trials as column `error` unless a parameter has that name."""
+    """The rows of `observations`, plus a column `error` with the messages of failed trials.
+
+    If a parameter is called `error`, the column holds the parameter instead.
+    """
     known, rows = list(trials), []
     for trial, row in zip(known, observations(known), strict=True):
         error = {} if "error" in row else {"error": trial.error if trial.status == "failed" else None}

@@ -26,7 +26,7 @@ class TrialTables:
 
     @property
     def space(self) -> Space:
-        """The states and actions."""
+        """The space of the study: its state and action parameters."""
         return self._shared.up_to_date().space
 
     @property
@@ -59,7 +59,7 @@ class TrialTables:
         write_csv(path, self.space, self.trials)
 
     def import_csv(self, path: str | Path) -> int:
-        """Add earlier results from a CSV file: all rows, or none if one of them is wrong.
+        """Add earlier results from a CSV file: all rows, or none if one of them is invalid.
 
         Parameters
         ----------
@@ -75,9 +75,9 @@ class TrialTables:
         Raises
         ------
         StudyError
-            If a column is missing or a row is not a result; the message lists all such rows.
+            If a column is missing, or a value in a row is missing or invalid; the message lists all such rows.
         RewardError
-            If the file has `noise` and earlier trials have none, or the other way round.
+            If the file has noise variances and earlier trials have none, or the other way round.
 
         Examples
         --------
@@ -119,7 +119,7 @@ class TrialTables:
         return frame_of({name: [row[name] for row in rows] for name in columns}, backend)
 
     def add_trials(self, results: Any) -> int:
-        """Add earlier results: all rows, or none if one of them is wrong.
+        """Add earlier results from a table: all rows, or none if one of them is invalid.
 
         Parameters
         ----------
@@ -136,9 +136,9 @@ class TrialTables:
         Raises
         ------
         StudyError
-            If a column is missing or a row is not a result; the message lists all such rows.
+            If a column is missing, or a value in a row is missing or invalid; the message lists all such rows.
         RewardError
-            If there is a `noise` and earlier trials have none, or the other way round.
+            If the results have noise variances and earlier trials have none, or the other way round.
 
         Examples
         --------
@@ -169,9 +169,9 @@ class TrialTables:
         Parameters
         ----------
         state
-            The state in which the result was measured, by name; {} in a space without states.
+            The state in which the result was measured, as a dict from names to values; {} in a space without states.
         action
-            The action that was evaluated, by name.
+            The action that was evaluated, as a dict from names to values.
         reward, noise, outcomes
             As in `tell`.
         seed
@@ -208,9 +208,9 @@ class TrialTables:
         Parameters
         ----------
         state
-            The state to evaluate in, by name; {} in a space without states.
+            The state to evaluate in, as a dict from names to values; {} in a space without states.
         action
-            The action to evaluate, by name.
+            The action to evaluate, as a dict from names to values.
         seed
             The seed of the trial, in a study with common random numbers; by default a new one.
 

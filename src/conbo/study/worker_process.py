@@ -84,7 +84,7 @@ def _place(error: BaseException) -> str:
 def prepare(parent: int) -> None:
     """Prepare a worker process: ignore Ctrl-C, which the parent handles, and end the process when the parent has ended.
 
-    A terminal sends Ctrl-C to all its processes.
+    Ctrl-C reaches the worker too, because a terminal sends it to all its processes.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with, args=(parent,), name="conbo parent watch", daemon=True).start()

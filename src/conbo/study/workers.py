@@ -15,7 +15,7 @@ _RETIRED: set[str] = set()  # names of workers of this process that have ended
 def worker_name() -> str:
     """A unique name for a worker, from which other processes of this machine can tell whether its process has ended.
 
-    It has the host name, the process number, the hash of `_machine`, the start time of the process, and a random part.
+    It consists of the host name, the process id, a hash of the machine, the process's start time, and a random part.
     """
     pid = os.getpid()
     return f"{socket.gethostname()}:{pid}:{_machine()}.{_start(pid) or 0}.{secrets.token_hex(3)}"
@@ -50,7 +50,7 @@ def is_gone(worker: str) -> bool:
 
 @lru_cache(maxsize=1)
 def _machine() -> str:
-    """A hash that is equal for processes of one machine and container, whose process numbers can be compared.
+    """A hash that is equal for all processes of one machine and container, which see each other's process ids.
 
     The host name is not enough, because containers may have the same host name, even on one machine.
     """
