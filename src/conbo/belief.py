@@ -107,9 +107,10 @@ class Belief:
         return spread(self.space, points)
 
     def spread_actions(self, actions: Tensor) -> Tensor:
-        """Make actions (p, d_x) valid, so that evenly spread actions stay about evenly spread.
+        """Map actions (p, d_x) to valid ones in a way that keeps evenly spread actions about evenly spread.
 
-        If the space has known limits, each returned action is feasible in a state that is drawn from P[s].
+        If the space has known limits, a state is drawn from P[s] for each action, and the action is made feasible in
+        that state.
         """
         if self.space.feasible_set is None:
             return self.snap_actions(actions)

@@ -75,7 +75,7 @@ def plan_validation(
 
 
 def best_single_rule(policy: Policy) -> Rule:
-    """Return the decision rule that takes the same action in all states: the best one by the model."""
+    """Return the decision rule that takes the same action in all states: the one that the model expects to be best."""
     belief = policy.belief
     states, weights = typical_states(belief)
     chosen = policy.many(belief.space.decode_states(states.numpy()))

@@ -11,8 +11,8 @@ from conbo.spaces import Value
 class Prediction:
     """The action of a policy in a state, and the model's estimate of its expected reward.
 
-    The estimate is averaged over the hyperparameters, because the chosen action tends to be one whose reward is
-    overestimated (the winner's curse).
+    The policy takes the action that looks best under the fitted hyperparameters, so these tend to overestimate its
+    reward (the winner's curse). To reduce this bias, the estimate is averaged over plausible sets of hyperparameters.
 
     Parameters
     ----------

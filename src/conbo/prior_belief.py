@@ -34,7 +34,7 @@ class _FeasibleInBoth:
 
 
 def with_study(space: Space) -> Space:
-    """Return the joint space of two studies: a new first state parameter names the study, "earlier" or "this"."""
+    """Return the space with a new first state parameter: the study of an evaluation, "earlier" or "this"."""
     name = "study"
     while name in space.states or name in space.actions:
         name += "_"

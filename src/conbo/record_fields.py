@@ -115,7 +115,7 @@ class Fields:
     def wholes(self, name: str, count: int | None = None, least: int = 0, most: int = LARGEST_WHOLE) -> list[int]:
         """Return a field that is a list of integers from `least` to `most`; raise RecordError if it is something else.
 
-        With `count`, the list must have this length.
+        If `count` is given, the list must have this length.
         """
         values = self.items(name, count)
         return [Fields({name: value}, self.where).whole(name, least, most) for value in values]
@@ -130,7 +130,7 @@ class Fields:
     ) -> list[float]:
         """Return a field that is a list of finite numbers from `least` to `most`.
 
-        Raises RecordError if it is something else. With `count`, the list must have this length.
+        Raises RecordError if it is something else. If `count` is given, the list must have this length.
         """
         return _numbers(self.path(name), self.value(name), count, least, most)
 
@@ -145,9 +145,9 @@ class Fields:
         return [_numbers(f"row {i} of {self.path(name)}", row, width, least, most) for i, row in enumerate(rows)]
 
     def items(self, name: str, count: int | None = None) -> list[Any]:
-        """Return a field that is a list, with unchecked items; raise RecordError if it is something else.
+        """Return the list in a field without checking its items; raise RecordError if the field is not a list.
 
-        With `count`, the list must have this length.
+        If `count` is given, the list must have this length.
         """
         value = self.value(name)
         valid = isinstance(value, list) and count in (None, len(value))

@@ -116,7 +116,7 @@ class ConditionalAcquisition:
         return self.value.rough(states)(points) @ (weights / weights.sum())
 
     def __call__(self, points: Tensor) -> Tensor:
-        """Return accurate values (c,) at points (c, d).
+        """Return the values (c,) of the acquisition function at points (c, d), more accurately than local searches do.
 
         A value is an integral over states, approximated by a sum that may have more states than in local searches.
         """

@@ -21,7 +21,7 @@ STARTS, STEPS = 6, 20  # number of starts of every maximization over actions, an
 
 @dataclass(frozen=True)
 class Bounds:
-    """Estimates and bounds of the knowledge gradients of r candidates in m states."""
+    """Estimates of, and bounds on, the knowledge gradients of r candidates in m states."""
 
     best: Tensor  # (r, m)
     lower: Tensor  # (r, m)

@@ -166,10 +166,10 @@ class _Strata:
 def by_importance(importance: Tensor, n: int) -> tuple[Tensor, Tensor]:
     """Choose n representatives of p states for each of r candidates, given the importance (r, p) of each state.
 
-    Return the indices (r, n) of the chosen states, and the numbers (r, n) of states that they represent.  A state with
-    more than one n-th of the total importance is chosen, and represents only itself.  The others are cut, in their
-    order, into cells of equal importance, and the middle state of a cell represents the whole cell.  The number of
-    states that it represents is the importance of the cell divided by that of the middle state.
+    Return the indices (r, n) of the chosen states, and their weights (r, n) in a sum over all p states.  A state with
+    more than one n-th of the total importance is always chosen, with weight 1.  The other states, in the given order,
+    are divided into cells of equal importance, and the middle state of each cell stands for the whole cell.  Its weight
+    is the importance of the cell divided by its own importance.
     """
     highest, order = importance.topk(n)
     alone = (n * highest > importance.sum(-1, keepdim=True)).sum(-1, keepdim=True)  # (r, 1), always below n

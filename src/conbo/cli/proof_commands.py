@@ -1,4 +1,4 @@
-"""Commands that measure what a policy is worth: by fresh evaluations, and by comparison with another rule."""
+"""Commands that measure what a policy is worth: by fresh evaluations, and by comparison with another decision rule."""
 
 import json
 from collections.abc import Callable

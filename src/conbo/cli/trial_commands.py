@@ -243,12 +243,12 @@ def export(
 ) -> None:
     """Write all trials as a table, or copy the database.
 
-    In CSV, a text that a spreadsheet would take for a formula gets an apostrophe in front of it, which `conbo import`
-    and `conbo tell` remove again.
+    In CSV, text that a spreadsheet would take for a formula gets an apostrophe in front of it, which `conbo import` and
+    `conbo tell` remove again.
 
     With --database, the copy is complete, even while others write. A copy of an SQLite file has all its studies; a copy
-    from a database server has only this study. A copy of an SQLite file made by other means may lack the changes in its
-    -wal file.
+    from a database server has only this study. Do not copy an SQLite file by other means: the copy may lack changes
+    that are still in the -wal file.
     """
     (source,) = leading_study(arguments)
     if database is not None:

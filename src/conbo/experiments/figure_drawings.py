@@ -33,7 +33,7 @@ def draw_sweep(runs: Sequence[Run]) -> Figure:
 
 @styled
 def draw_widths(runs: Sequence[Run]) -> Figure:
-    """Draw final costs against the width of the state space, with a panel for each function."""
+    """Draw final opportunity costs against the width of the state space, with a panel for each test function."""
     found = {comparison.problem: comparison for comparison in compare(runs)}
     functions = sorted({problem.partition(":")[0] for problem in found})
     figure, axes = panels(1, len(functions))
@@ -50,7 +50,7 @@ def draw_widths(runs: Sequence[Run]) -> Figure:
 
 @styled
 def draw_global(runs: Sequence[Run]) -> Figure:
-    """Draw final costs of the knowledge gradients against n_z, with a panel for each function.
+    """Draw final opportunity costs of knowledge-gradient methods against n_z, with a panel for each test function.
 
     n_z is the number of actions or samples from which a knowledge gradient is estimated.
     """

@@ -1,4 +1,4 @@
-"""Ordinary Bayesian optimization in each state of a grid on its own, by another library.
+"""A baseline: another library's ordinary Bayesian optimization, independently in each state of a grid.
 
 The grid holds all states if there are few. Otherwise it holds the midpoints of cells with equal probability under P[s].
 The states are visited in turn. In each state the first actions are quasi-random; then the library suggests the next

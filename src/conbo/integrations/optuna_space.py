@@ -72,7 +72,7 @@ def point_of(params: Mapping[str, Any], distributions: Distributions, names: Ite
 
 
 def params_of(point: Mapping[str, Value], distributions: Distributions) -> dict[str, Any]:
-    """Convert conbo's values of parameters to Optuna's; a number is rounded to the nearest step if there are steps."""
+    """Convert conbo's parameter values to Optuna's; numbers are rounded to the steps of their distribution, if any."""
     return {name: _to_optuna(distributions[name], value) for name, value in point.items()}
 
 

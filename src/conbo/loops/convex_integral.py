@@ -1,9 +1,10 @@
 """Compiled form of `acquisition.convex_integral`: estimates of E[V(Z)] - V(0) for convex functions V.
 
-Each row is one function V, known by its tangents at q nodes z, of which the middle one is zero. The torch
+Z is standard normal. Each row of the arrays describes one function V by its values and slopes at q nodes z, the middle
+one of which is zero. The torch
 implementation in `acquisition.convex_integral` is the reference, and explains the formulas. An integral over an
 interval between two nodes is a weighted sum of four numbers: the value and the slope at its left end, then at its right
-end. In one array, the values and slopes at all nodes take turns, so that these four numbers follow each other.
+end. Values and slopes alternate in one array, so that these four numbers are contiguous.
 """
 
 from math import erfc, exp, pi, sqrt

@@ -86,11 +86,10 @@ def ascend(
 
 
 def _limit_arrays(limits: FeatureLimits, f: int) -> tuple[Array, ...]:
-    """Return the arrays by which `loops.ascent` keeps steps of f numeric actions within J linear constraints.
+    """Return the arrays that `loops.ascent` needs to keep an action's f numbers within J linear constraints.
 
     The first four arrays describe the constraints, as `loops.limits` defines them: coefficients (J, f), room (rows, J),
-    edges (2, J) and shapes (6, f). The others are scratch memory: (J + f + 2, f) for the constraints' normals, a matrix
-    and two vectors, (J,) for the slack of the constraints, and (J + 2 f,) for flags of active constraints and bounds.
+    edges (2, J) and shapes (6, f), where `rows` counts the functions to maximize. The other three are scratch memory.
     """
     coefficients, edges, shapes = limits.shapes.compiled
     n_limits = len(coefficients)

@@ -242,7 +242,7 @@ def refitted_modes(
     noise: Tensor | Expected,
     floor: float | None,
 ) -> list[Mode]:
-    """Return the modes of recorded models for new rewards, found by local search from the recorded parameters.
+    """Fit recorded models to new rewards, and return the modes that local searches from recorded parameters find.
 
     A mode is a local maximum of the posterior density of a model's hyperparameters. The list is empty if the models
     were recorded for clipped rewards and the new rewards are not clipped. `floor` is where the new rewards are clipped;

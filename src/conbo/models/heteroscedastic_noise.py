@@ -52,8 +52,5 @@ class HeteroscedasticNoise:
 
 
 def centered_features(columns: Columns, points: Tensor) -> Tensor:
-    """Return centered features (..., features) of points (..., d): 2 h - 1 for every feature h.
-
-    A number in [0, 1] is then between -1 and 1.
-    """
+    """Return the features (..., features) of points (..., d), each mapped from [0, 1] to [-1, 1] by 2 h - 1."""
     return 2 * columns.features(points) - 1

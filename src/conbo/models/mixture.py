@@ -264,8 +264,9 @@ class MixtureSearch:
     def best(self, states: Tensor, starts: int = 4, steps: int = 10) -> BestActions:
         """Search for the actions with the highest mean of the mixture in states (m, d_s).
 
-        In each state, `starts` local searches of at most `steps` steps look for maxima of the mean of each averaged
-        model. The `starts` best of the actions that they find are the starts of the search for the mixture.
+        The search has two stages in each state. First, `starts` local searches of at most `steps` steps look for maxima
+        of the mean of each member of the mixture. Then the best actions found, as many as `starts`, are the initial
+        points of local searches for the maximum of the mixture's mean.
         """
 
         def ends(chunk: Tensor) -> Tensor:

@@ -3,21 +3,21 @@
     reward = f(s, x) + b_r + g_r(s, x) + noise
 
 Every seed r adds a constant b_r and a smooth function g_r, its effect.  Rewards with the same seed share these, so
-actions are compared best with common random numbers.  Policies are about f.
+actions are best compared under the same seed (common random numbers).  Policies are about f.
 
 =================  ===================  ==============================================================================
 symbol             here                 meaning
 =================  ===================  ==============================================================================
 σ_b²               ``constant``         variance of the constants
 σ_g² M_S M_X       ``function``         covariance of one seed's function: correlations of states and of actions
-τ(r, r')           ``shared``           1 for the same seed, else 0, or -1/(N-1) if there are only N seeds
+τ(r, r')           ``shared``           1 for the same seed; for two seeds 0, or -1/(N-1) if there are only N
 =================  ===================  ==============================================================================
 
     cov(reward, reward') = k⁰ + τ(r, r') (σ_b² + σ_g² M_S M_X) + noise
 
 Here k⁰ is the kernel of f.  If there are only N seeds, their effects add up to zero, so f is the mean reward over these
-N seeds.  Seen from f, the effects are correlated noise: they change only the covariance of the rewards, and the
-look-ahead for a reward with a known seed.
+N seeds.  For inference about f, the effects are correlated noise: they change only the covariance of the rewards, and
+the look-ahead for a reward with a known seed.
 
 Reference: Pearce, Poloczek & Branke (2019), Bayesian optimization allowing for common random numbers.
 """

@@ -138,7 +138,7 @@ class SeededFamily(ExtendedFamily):
         return torch.cat([lengthscales, own, rest], -1), effect, mine
 
     def _joined(self, own: Tensor, effect: Tensor, mine: Tensor) -> Tensor:
-        """Join `own`, `effect` and `mine`, parts of r sets of p parameters, to a tensor (r, p); inverse of `_split`."""
+        """Join the parts of r sets of p parameters into a tensor (r, p); the inverse of `_split`."""
         n_l, n_v = self.family.n_lengthscales, self.family.n_variances
         return torch.cat([own[:, :n_l], effect, own[:, n_l : n_l + n_v], mine, own[:, n_l + n_v :]], -1)
 

@@ -81,7 +81,7 @@ def feasibility(
 
 
 def has_limits(view: View) -> bool:
-    """Whether the space has known limits, or there are learned ones: on outcomes, or that evaluations must not fail."""
+    """Whether there are limits: known ones of the space, or learned ones (on outcomes or on failures)."""
     return view.space.feasible_set is not None or view.belief.constraints is not None
 
 

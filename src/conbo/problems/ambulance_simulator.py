@@ -332,7 +332,7 @@ def ambulances(state_sd: float = 7.5) -> Problem:
 
 
 def _into_quadrant(mode: Floats) -> Floats:
-    """Mirror the population density's mode (2,) into the south-west quadrant, the only one in the table of bases."""
+    """Mirror the population density's mode (2,) into the south-west quadrant, which the table of bases covers."""
     return np.minimum(mode, CITY - mode)
 
 

@@ -219,7 +219,7 @@ class Ensemble:
         return torch.rand(len(self.data_sets), self.data.train, device=self.data.labels.device).argsort(dim=1)
 
     def train_epoch(self, order: Tensor, batch_size: int) -> None:
-        """Train all networks by one pass over their images in this order (networks, train)."""
+        """Train every network for one epoch; `order` (networks, images) has the indices of its images, in sequence."""
         for batch in self._rows(order).split(batch_size, dim=1):
             loss = self.kernels.loss(self.weights, self.statistics, *self._images(batch), self.dropout)
             parameters = list(self.weights.values())

@@ -1,7 +1,8 @@
-"""A surrogate of `cifar_cnn` that needs neither images nor a GPU: a regression on a table of measured trainings.
+"""A surrogate of `cifar_cnn` that needs neither images nor a GPU: a regression on a table of training runs.
 
-A training may collapse, so that the network guesses and its accuracy is one half. The probability of this is a logistic
-function of data set and hyperparameters. Otherwise the accuracy's logit, log(accuracy / (1 - accuracy)), is normal:
+A training run may collapse, so that the network guesses and its accuracy is one half. The probability of this is a
+logistic function of data set and hyperparameters. Otherwise the accuracy's logit, log(accuracy / (1 - accuracy)), is
+normal:
 
 - Its mean is predicted by a Gaussian process on the table, with the kernel of the ConBO paper's CNN section: a trend
   that all data sets share, and for each data set its own difference from it,
@@ -12,11 +13,11 @@ function of data set and hyperparameters. Otherwise the accuracy's logit, log(ac
   δ_ss' is 1 if s and s' are the same data set, else 0. The variances are those of the trend (σ_t²), of a data set's
   difference (σ_d²), and of its constant (σ_c²).
 
-- Its variance is an exponential function of data set and hyperparameters, because repeated trainings differ most with
-  large learning rates.
+- Its variance is the exponential of a weighted sum of features of data set and hyperparameters, because repeated
+  training runs differ most with large learning rates.
 
 All parameters have been fitted to the table by `scripts/fit_cifar_cnn_table.py`. To see what was measured, and how well
-the surrogate predicts it, call
+the surrogate predicts it, run
 
     python -m conbo.problems.cifar_cnn_surrogate
 """
@@ -72,7 +73,7 @@ class Kernel:
         return np.asarray(matern * (self.trend + self.difference * same) + self.offset * same)
 
     def noise_variance(self, states: Numbers, actions: Array) -> Array:
-        """Return the noise variances (n,) of the logits of single trainings, for states (n,) and actions (n, 7)."""
+        """Return the noise variances (n,) of the logits of single training runs, for states (n,) and actions (n, 7)."""
         return np.asarray(np.exp(features(states, actions) @ self.noise_weights))
 
     def collapse_chance(self, states: Numbers, actions: Array) -> Array:

@@ -12,7 +12,7 @@ from conbo.belief import Belief
 
 @dataclass(frozen=True)
 class Suggestion:
-    """Points to evaluate next, with their expected gain and costs.
+    """Points to evaluate next, with the expected gain of the best one and the expected cost of each.
 
     Parameters
     ----------
@@ -24,8 +24,8 @@ class Suggestion:
         Expected costs (n,) of evaluating the points; None if evaluations have no costs.
     seeds
         The simulator's random seed for each point: a seed that was used before, None for a new one, or a negative
-        number for a new seed that several points share. By default, all are new. Only studies with common random
-        numbers use them.
+        number for a new seed, which points with the same number share. By default, all are new. Only studies with
+        common random numbers use them.
 
     Examples
     --------

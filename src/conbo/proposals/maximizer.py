@@ -228,7 +228,7 @@ def has_many_categories(belief: Belief) -> bool:
 
 
 def crossed(belief: Belief, points: Tensor, values: Tensor) -> Tensor:
-    """Return more points to screen: the actions of the best points, in the states of all points (n, d).
+    """Return more points to screen: each action of a few best points, combined with the states of all points (n, d).
 
     The points pair states and actions at random, so each good action has been screened in few states only.  `values`
     (n,) are the approximate values of the acquisition function at the points.

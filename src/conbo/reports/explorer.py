@@ -1,8 +1,8 @@
-"""The data of the report's explorer, with which the page computes the policy's action for any state.
+"""The data for the report's explorer, with which the page computes the policy's action for any state.
 
 If the policy is the best action of a built-in model, the page gets the whole model: kernels, observed points and
 weights, and a pool of actions from which local searches start. For other policies (of a BoTorch model, with limits on
-actions, or with a recipe of their own) it gets a table of states and actions.
+actions, or that choose actions by a rule of their own) it gets a table of states and actions.
 """
 
 from base64 import b64encode

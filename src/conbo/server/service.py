@@ -183,7 +183,8 @@ class Service:
         body
             The fields of the request.
         is_gone
-            Function that returns whether the client has closed the connection while its request waited.
+            Async function that returns whether the client has closed its connection. It is called after the request had
+        to wait.
 
         Returns
         -------
