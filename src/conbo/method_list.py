@@ -41,7 +41,8 @@ class Method:
         Where the method was published.
     proposal
         Object that chooses points: its method ``propose(belief, n, generator, state)`` returns a `Suggestion` of n
-        points. If `state` is not None, all of them must be in that state. `Maximizer` makes a proposal from an acquisition function.
+        points. If `state` is not None, all of them must be in that state. `Maximizer` makes a proposal from an
+        acquisition function.
     model
         The default model of studies with this method.
     states_as_actions
