@@ -39,6 +39,7 @@ def test_a_bound_is_a_finite_number(bound: Any) -> None:
         (([("wait", conbo.AtMost(5))], 0.95, "learn"), "must map names of outcomes to conbo.AtMost or conbo.AtLeast"),
         (({"wait": 5.0}, 0.95, "learn"), "but got 5.0 for 'wait'"),
         (({"reward": conbo.AtMost(5)}, 0.95, "learn"), "but got the name 'reward'"),
+        (({"success": conbo.AtLeast(0.9)}, 0.95, "learn"), "must not use the names 'reward', 'noise', 'success'"),
         (({"": conbo.AtMost(5)}, 0.95, "learn"), "but got the name ''"),
         ((LIMITS, 0.0, "learn"), "`0 < confidence < 1` must hold, but got confidence=0.0"),
         ((LIMITS, 1, "learn"), "`0 < confidence < 1` must hold, but got confidence=1"),

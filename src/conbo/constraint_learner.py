@@ -15,7 +15,7 @@ from conbo.gaussian_process import GaussianProcess
 from conbo.learned_constraints import LearnedConstraint, LearnedConstraints
 from conbo.models.fit_memory import FitMemory, Shelf
 from conbo.observations import Observations
-from conbo.outcome_constraints import OutcomeConstraint, OutcomeConstraints
+from conbo.outcome_constraints import SUCCESS, OutcomeConstraint, OutcomeConstraints
 from conbo.prior_belief import fit_both
 from conbo.spaces import Space
 
@@ -36,7 +36,6 @@ class OutcomeProcess(GaussianProcess):
 # expensive. Outputs are not warped, because the probability of feasibility assumes that the slack is normal.
 MODEL = OutcomeProcess(members=1, output_warping="none")
 FEWEST_FAILURES = 2  # fewest failures to which a model is fitted, because a single one may be an accident
-SUCCESS = "success"  # name of the learned constraint that an evaluation must not fail
 
 
 class ConstraintLearner:

@@ -17,7 +17,8 @@ from conbo.values import is_number
 
 DEFAULT_CONFIDENCE = 0.95
 LARGEST_BOUND = 1e300
-RESERVED = ("reward", "noise")  # keys of an evaluation's result that are not names of outcomes
+SUCCESS = "success"  # name of the learned constraint that an evaluation must not fail
+RESERVED = ("reward", "noise", SUCCESS)  # not names of outcomes: other keys of an evaluation's result, and SUCCESS
 
 Failures: TypeAlias = Literal["learn", "ignore"]
 
@@ -137,8 +138,11 @@ def checked_constraints(constraints: object) -> dict[str, OutcomeConstraint]:
     if not isinstance(constraints, Mapping):
         raise SettingError(f"{rule}, but got {shortened(repr(constraints))}.")
     for name, constraint in constraints.items():
-        if not isinstance(name, str) or not name or name in RESERVED:
+        if not isinstance(name, str) or not name:
             raise SettingError(f"{rule}, but got the name {shortened(repr(name))}.")
+        if name in RESERVED:
+            taken = ", ".join(map(repr, RESERVED))
+            raise SettingError(f"`outcome_constraints` must not use the names {taken}, but got the name '{name}'.")
         if not isinstance(constraint, AtMost | AtLeast):
             raise SettingError(f"{rule}, but got {shortened(repr(constraint))} for '{name}'.")
     # sorted, because the order of the constraints has no meaning and must not change suggestions

@@ -89,6 +89,13 @@ def test_an_earlier_result_is_a_completed_trial() -> None:
     assert len(study.trials) == 2
 
 
+def test_a_study_with_known_noise_has_a_queue_too() -> None:
+    study = new_study()
+    study.add_trial(*GUESS, 1.5, noise=0.1)
+    study.tell(study.enqueue(*OTHER), 2.0, noise=0.2)
+    assert [trial.noise for trial in study.trials] == [0.1, 0.2]
+
+
 @pytest.mark.parametrize("call", ["enqueue", "add_trial"])
 def test_points_must_be_in_the_space(call: str) -> None:
     study = new_study()

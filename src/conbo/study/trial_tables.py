@@ -260,8 +260,8 @@ class TrialTables:
             for trial in trials:
                 if trial.status == "completed":
                     optimizer.learned.check(trial.measured)
-            if unlike := [trial for trial in trials if known not in (set(), {trial.noise is None})]:
-                raise unlike_before(unlike[0])
+                    if known not in (set(), {trial.noise is None}):
+                        raise unlike_before(trial)
             return trials
 
         return self._shared.add(numbered, worker_name())
