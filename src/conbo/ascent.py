@@ -28,7 +28,8 @@ SUFFICIENT = 1e-4  # fraction of the linearly predicted gain that a step must re
 class SuccessiveHalving:
     """Settings of successive halving: after some iterations, only the most promising local searches continue.
 
-    From then on, a search is also dropped if it is unlikely to reach both `goal` and the best value so far.
+    From then on, a search is also dropped if the gains predicted for its next steps are too small to reach both `goal`
+    and the best value that any search has found so far.
     """
 
     iterations: int  # number of iterations before searches are dropped
@@ -80,11 +81,11 @@ def ascend(
     tolerance
         A search ends when the predicted gain of a step is at most this.
     halving
-        When searches that lag are dropped; None keeps all.
+        When searches are dropped because they lag behind, and how many continue; None drops none.
     curvature
         Positive definite estimates (r, d, d) of the negated Hessian, with which the first step is a Newton step.
     limits
-        Linear limits that all points must satisfy.
+        Linear limits that all points must satisfy, besides the bounds; None if there are none.
     """
     device = starts.device
 
@@ -174,8 +175,9 @@ def _within(
 ) -> Array:
     """Return the points (r, d) that maximize r quadratic models around the points x (r, d), within limits and bounds.
 
-    The models have the gradients `slope` (r, d); `inverse` (r, d, d) are the inverses of their negated Hessians.  If no
-    feasible point is found, the result is x.
+    At x, the models have the gradients `slope` (r, d); `inverse` (r, d, d) are the inverses of their negated Hessians.
+    `rows` (r,) are the indices of the local searches to which the points belong, as `limits` expects them.  Where no
+    feasible point is found, the result is the point of x.
     """
     there = (x + _times(inverse, slope)).clip(low, high)
     normals, gaps = limits.tangents(x, rows)

@@ -61,15 +61,16 @@ class Belief:
 
     @cached_property
     def predictive(self) -> Posterior:
-        """The posterior for predictions, which is averaged over hyperparameters unless there are many rewards.
+        """The posterior for predictions: averaged over the hyperparameters, or `posterior` itself if `average` is None.
 
-        Searches for suggestions and for the policy's actions use `posterior` instead, which is several times faster.
+        Searches for suggestions and for the policy's actions use `posterior`, because an averaged one is several times
+        slower.
         """
         return self.posterior if self.average is None else moved(self.average(), self.device)
 
     @cached_property
     def device(self) -> torch.device:
-        """The torch device that holds the tensors."""
+        """The torch device that holds the tensors of this belief."""
         return self.observations.points.device
 
     def to(self, device: torch.device) -> "Belief":
@@ -95,7 +96,10 @@ class Belief:
         return snap_actions(self.space, actions, states)
 
     def feasible_actions(self, states: Tensor, actions: Tensor) -> Tensor:
-        """Move actions (m, d_x) in states (m, d_s) to feasible ones nearby, for policies that ignore known limits."""
+        """Move actions (m, d_x), one in each state (m, d_s), to nearby ones that satisfy the known limits.
+
+        This corrects the actions of policies that ignore the limits.  Without known limits, nothing changes.
+        """
         return actions if self.space.feasible_set is None else self.snap_actions(actions, states)
 
     def contains(self, points: Tensor) -> Tensor:
@@ -103,7 +107,10 @@ class Belief:
         return contains(self.space, points)
 
     def spread(self, points: Tensor) -> Tensor:
-        """Make points (n, d) feasible by changing their actions, so that evenly spread points stay evenly spread."""
+        """Make points (n, d) feasible by changing their actions.
+
+        This is done in a way that keeps evenly spread points about evenly spread.
+        """
         return spread(self.space, points)
 
     def spread_actions(self, actions: Tensor) -> Tensor:
@@ -119,11 +126,11 @@ class Belief:
         return self.spread(torch.cat([states.to(actions), actions], -1))[:, d_s:]
 
     def action_limits(self, states: Tensor) -> RowLimits | None:
-        """Return the linear limits on actions for local searches in r states (r, d_s); None without limits."""
+        """Return the linear limits on actions for local searches in r states (r, d_s); None if the space has none."""
         return action_limits(self.space, states)
 
     def point_limits(self, lower: Tensor, upper: Tensor) -> RowLimits | None:
-        """Return the linear limits for local searches over states and actions together; None without limits.
+        """Return the linear limits for local searches over states and actions together; None if the space has none.
 
         Columns whose bounds `lower` and `upper` (d,) are equal stay fixed.
         """
@@ -132,9 +139,10 @@ class Belief:
         return RowLimits(self.space.feasible_set.limits, movable=(upper > lower).cpu().numpy())
 
     def search(self, actions: Tensor) -> BestSearch:
-        """Return an object that finds the best actions of given states, subject to learned constraints if any.
+        """Return an object that finds the best action of each given state.
 
-        Its local searches start from a pool of actions (p, d_x).
+        If there are learned constraints, they are taken into account.  Local searches start from the pool `actions`
+        (p, d_x).
         """
         search = self.posterior.action_search(self.space, actions)
         if self.constraints is None:
@@ -144,8 +152,8 @@ class Belief:
     def of_most_probable(self, share: float) -> "Belief":
         """Return the same belief with fewer models, if its posterior is a weighted average of several.
 
-        The most probable models are kept, as few as have a total weight of at least `share`; if it is 0, only one is
-        kept.  The models of learned constraints are no longer averaged over their hyperparameters.
+        The most probable models are kept: the fewest whose total weight is at least `share`, and at least one.  The
+        models of learned constraints are no longer averaged over their hyperparameters.
         """
         posterior, constraints = self.posterior, self.constraints
         if isinstance(posterior, Averages):
@@ -159,7 +167,9 @@ class Belief:
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
         """Return which states (m, d_s) have a correlation of at least `least` with some known state (k, d_s).
 
-        The best action of that known state is then a good start for a search in the other state.
+        The correlation is that of the model's kernel over states.  With learned constraints, the correlation under the
+        model of every constraint must be as high.  The best action of the known state is then a good initial action for
+        a search in the other state.
         """
         alike = self.posterior.resemble(states, known, least)
         return alike if self.constraints is None else alike & self.constraints.resemble(states, known, least)
@@ -171,7 +181,8 @@ class Belief:
     def best_mean(self, points: Tensor) -> float:
         """Return the highest posterior mean of those points (n, d) that confidently satisfy the learned constraints.
 
-        If no point does, return the lowest mean, because any point that satisfies the constraints is an improvement.
+        If none of the points does, return the lowest of their means, because finding any point that satisfies the
+        constraints would then be an improvement.
         """
         mean = self.posterior.mean(points)
         if self.constraints is None:
@@ -180,9 +191,10 @@ class Belief:
         return float(torch.where(sure, mean, mean.amin()).amax())
 
     def draw_paths(self, n: int, generator: torch.Generator, features: int = 1024) -> Paths:
-        """Draw n functions from the posterior, by `features` random Fourier features.
+        """Draw n functions from the posterior.
 
-        Raises SettingError if the model cannot draw functions.
+        `features` is the number of random Fourier features that approximate the prior.  Raises SettingError if the
+        model cannot draw functions.
         """
         paths = self.posterior.draw_paths(n, generator, features)
         if paths is None:
@@ -193,7 +205,10 @@ class Belief:
         return paths
 
     def to_reward(self, standardized: Tensor) -> Tensor:
-        """Convert standardized means to the user's units; if rewards are minimized, the results are negated rewards."""
+        """Convert standardized posterior means to the user's units, as numbers to be maximized.
+
+        If rewards are minimized, the results are therefore negated rewards.
+        """
         return self.shift + self.scale * standardized
 
 
@@ -228,8 +243,8 @@ def fit_belief(
 def standardized(observations: Observations, shift: float, scale: float) -> Observations:
     """Return the observations with standardized rewards, (reward - shift) / scale.
 
-    Known noise variances and limits of the rewards are standardized too.  Variances are at least LEAST_NOISE, because
-    two exact rewards at one point would make the covariance singular.
+    Known noise variances, and known limits of the expected reward, are standardized too.  Noise variances are raised to
+    at least LEAST_NOISE, because two exact rewards at one point would make the covariance singular.
     """
     noise = observations.noise
     if noise is not None:
@@ -240,9 +255,9 @@ def standardized(observations: Observations, shift: float, scale: float) -> Obse
 
 
 def standardization(rewards: Tensor) -> tuple[float, float]:
-    """Return the shift and scale by which (rewards - shift) / scale has mean zero and variance one.
+    """Return the shift and the scale for which (rewards - shift) / scale has mean zero and variance one.
 
-    Constant rewards are only shifted.
+    If all rewards are equal, the scale is their absolute value, or 1 if they are zero.
     """
     largest = float(rewards.abs().max())
     unit = largest if largest > 0 else 1.0  # scale first, because squares of 1e200 overflow

@@ -13,10 +13,11 @@ from conbo.trials import Trial
 def best_observed(
     space: Space, states: StateDistribution, completed: Iterable[Trial], maximize: bool
 ) -> list[dict[str, Any]]:
-    """List every state with the action, the reward and the number of its best completed trial.
+    """List every state with the action, the reward and the trial number of its best completed trial.
 
-    Action, reward and number are None for a state without a completed trial.  A state of probability zero is listed
-    only if it has a completed trial.  Raises SettingError if there are infinitely many states.
+    Action, reward and trial number are None for a state without a completed trial.  A state of probability zero is
+    listed only if it has a completed trial.  Raises SettingError if there are infinitely many states, or too many to
+    list.
     """
     listed = states.listed()
     if listed is None:

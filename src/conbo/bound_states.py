@@ -57,7 +57,7 @@ class StateDistribution(Protocol):
         """Return all states (m, d) and their probabilities (m,), or None if there are more than `max_states`."""
 
     def finite(self, max_states: int = MAX_STATES) -> tuple[Tensor, Tensor] | None:
-        """Return all states (m, d) and their probabilities (m,) as tensors, or None if more than `max_states`."""
+        """Return tensors of all states (m, d) and probabilities (m,), or None if there are more than `max_states`."""
 
 
 def bind(recipe: RecipeLike, space: Space) -> StateDistribution:
@@ -70,7 +70,7 @@ def bind(recipe: RecipeLike, space: Space) -> StateDistribution:
 
 
 def _bind(recipe: RecipeLike, space: Space) -> StateDistribution:
-    """Build the distribution of all states, including those without a feasible action."""
+    """Build P[s] from the user's `state_distribution`, without leaving out states that have no feasible action."""
     if recipe is None:
         recipe = Uniform()
     if isinstance(recipe, Mapping):
@@ -134,7 +134,7 @@ class IndependentStates:
         return states[positive], probabilities[positive]
 
     def finite(self, max_states: int = MAX_STATES) -> tuple[Tensor, Tensor] | None:
-        """Return all states (m, d) and their probabilities (m,) as tensors, or None if more than `max_states`."""
+        """Return tensors of all states (m, d) and probabilities (m,), or None if there are more than `max_states`."""
         return tensors(self.listed(max_states))
 
 
@@ -165,7 +165,10 @@ class FeasibleStates:
         return accepted[:n]
 
     def transform(self, u: Array) -> Array:
-        """Map uniform points u (n, d) to states (n, d) of the pool, in proportion to the states' probabilities."""
+        """Map uniform points u (n, d) of the unit cube to states (n, d) of the pool.
+
+        States are chosen in proportion to their probabilities.
+        """
         return self.pool[transport(u, self.pool, self.probabilities)]
 
     def from_uniform(self, u: Tensor) -> Tensor:
@@ -189,7 +192,7 @@ class FeasibleStates:
         return (self.pool, self.probabilities) if self.complete and len(self.pool) <= max_states else None
 
     def finite(self, max_states: int = MAX_STATES) -> tuple[Tensor, Tensor] | None:
-        """Return all states (m, d) and their probabilities (m,) as tensors, or None if more than `max_states`."""
+        """Return tensors of all states (m, d) and probabilities (m,), or None if there are more than `max_states`."""
         return tensors(self.listed(max_states))
 
     def _possible(self, states: Array) -> NDArray[np.bool_]:

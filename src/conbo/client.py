@@ -1,4 +1,4 @@
-"""The client of a service: the methods of a study over HTTP, with only Python's standard library."""
+"""A client of the service that `conbo serve` runs: a study's methods over HTTP, with only the standard library."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ __all__ = ["Client", "RemotePolicy"]
 class Client:
     """A study on a service that `conbo serve` runs, with most methods of `Study`.
 
-    Requests that get no answer are repeated for up to a minute. The service handles a repeated request only once.
+    Requests that get no answer are repeated for up to a minute, except those of `enqueue`. The service handles a
+    repeated request only once.
 
     Parameters
     ----------

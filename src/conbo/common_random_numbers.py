@@ -19,13 +19,13 @@ DESIGN_SHARE = 3  # number of trials of the initial design that share a seed, to
 
 @dataclass(frozen=True)
 class SeedRule:
-    """The simulator seeds that trials of a study may have: those of a list, or all integers from 0 on."""
+    """The simulator seeds that trials of a study may have: those of a list, or all non-negative integers."""
 
     listed: tuple[int, ...] | None = None  # the list; None if all integers are allowed
 
     @property
     def total(self) -> int | None:
-        """Number of allowed seeds; None if all integers are allowed."""
+        """Number of allowed seeds; None if all non-negative integers are allowed."""
         return None if self.listed is None else len(self.listed)
 
     def check(self, seed: object) -> None:
@@ -74,9 +74,9 @@ class SeedRule:
         return filled
 
     def of_design(self, numbers: Iterable[int], initial: int) -> list[int]:
-        """Return the seeds of the trials with the given `numbers` in an initial design of `initial` trials.
+        """Return the simulator seeds of the trials of the initial design that have the given trial `numbers`.
 
-        Each seed is shared by a few trials of the design.
+        `initial` is the size of the design.  Each seed is shared by a few trials of the design.
         """
         several = max(2, -(-initial // DESIGN_SHARE))
         listed = range(several) if self.listed is None else self.listed[:several]

@@ -21,31 +21,31 @@ from conbo.validation import Validation, difference_in_words
 
 @dataclass(frozen=True)
 class Comparison:
-    """A comparison of the policy with another decision rule, by expected rewards. Printed, it is a few sentences.
+    """A comparison of the policy with a decision rule, by expected rewards. It prints as a few sentences.
 
     Standard deviations are the model's uncertainty about its estimates, without the noise of single rewards.
 
     Parameters
     ----------
     rule_name
-        Name of the other rule.
+        Name of the decision rule.
     maximize
         Whether rewards are maximized; if not, they are minimized.
     policy_value
-        Expected reward of the policy over P[s], by the model.
+        Expected reward of the policy under the model, averaged over P[s].
     policy_value_std
         Standard deviation of that estimate.
     rule_value
-        Expected reward of the other rule over P[s], by the model.
+        Expected reward of the decision rule under the model, averaged over P[s].
     rule_value_std
         Standard deviation of that estimate.
     difference
         How much better the policy is: positive if it is better, even if rewards are minimized. The estimate is
-        optimistic, because the same model chose the policy's actions.
+        optimistic: the policy takes the actions that look best under the model, and some of these are overestimated.
     difference_std
         Standard deviation of that estimate.
     validation
-        The result of new evaluations of the policy and the other rule in the same states; None if there are none.
+        The result of new evaluations of the policy and the decision rule in the same states; None if there are none.
 
     Examples
     --------
@@ -94,7 +94,7 @@ class Comparison:
 
 
 def compare_by_model(policy: Policy, rule: Rule, rule_name: str, validation: Validation | None) -> Comparison:
-    """Compare a policy with a decision rule: their expected rewards over P[s], by the policy's model.
+    """Compare the expected rewards of a policy and of a decision rule, under the policy's model and averaged over P[s].
 
     If there are new evaluations of both, `validation` holds their results.
     """

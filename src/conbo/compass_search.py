@@ -1,7 +1,7 @@
 """Compass search: a local search for the action with the highest value of a function, without derivatives.
 
-It tries a step along every parameter in both directions, moves if that helps, and otherwise halves the step. Integers
-change by at least one, and categories to any other choice. All neighbors are evaluated in one call.
+It tries a step along every parameter in both directions, moves if the value rises, and otherwise halves the step. An
+integer changes by at least one, and every other category is tried. All neighbors are evaluated in one call.
 """
 
 from collections.abc import Callable, Iterator
@@ -47,7 +47,10 @@ def compass_search(space: Space, function: Callable[[Array], Array], start: Arra
 
 
 def _neighbors(space: Space, action: Array, step: float) -> Iterator[Array]:
-    """Yield the actions that differ from an action (d_x,) in one parameter: by a step, or by another category."""
+    """Yield the neighbors of an action (d_x,), each of which differs from it in one parameter.
+
+    Numbers change by `step` in the unit cube, integers by at least one, and categories to each of the others.
+    """
     for column, parameter in enumerate(space.actions.values()):
         here = action[column]
         if isinstance(parameter, Categorical):
@@ -67,8 +70,8 @@ def _neighbors(space: Space, action: Array, step: float) -> Iterator[Array]:
 def _together(space: Space, action: Array, better: Array) -> Array:
     """Combine the changes from an action (d_x,) to each of k better neighbors (k, d_x) into one action.
 
-    The neighbors are sorted from the best to the worst.  If two of them change the same parameter, the better one
-    counts.
+    The neighbors are sorted from the best to the worst.  If two of them change the same parameter, the change
+    of the better one is used.
     """
     moved = action.copy()
     for other in better[::-1]:

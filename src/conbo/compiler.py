@@ -30,10 +30,11 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def compiled_with(**options: Any) -> Callable[[Function], Function]:
-    """Return a decorator that compiles a function on its first call, if Numba is installed.
+    """Return a decorator that compiles a function with Numba on its first call; without Numba, it changes nothing.
 
-    The machine code is cached on disk and runs without the GIL.  All compiled functions that the function calls must be
-    in the same folder, because a hash of this folder decides whether the cached code is still valid.
+    `options` are passed to `numba.njit`.  The machine code is cached on disk and runs without the GIL.  All compiled
+    functions that the function calls must be in the same folder, because a hash of this folder decides whether the
+    cached code is still valid.
     """
 
     def compile_lazily(function: Function) -> Function:

@@ -68,7 +68,7 @@ class Connection:
         method, path, body
             HTTP method, path after the URL of the service, and content, which is sent as JSON.
         again
-            Whether the request is repeated if there is no answer.
+            Whether the request is repeated, for up to a minute, if there is no answer or the service is busy.
 
         Returns
         -------

@@ -8,9 +8,10 @@ confidently feasible action, and otherwise the logarithm of the probability, low
 First, a search in each state ignores the constraints.  If the action that it finds is confidently feasible, it is the
 answer.  In all other states, a pool of actions is scored.  Local searches start from the actions with the highest
 scores that are far enough apart, and maximize the expected reward minus a penalty for missing confidence, which is
-larger in a second round.  If no start and no end of these searches is confidently feasible, further searches maximize
-the probability itself.  The start or end with the highest score is the answer.  The models of the constraints are
-averaged over their hyperparameters; only the pool is scored without this averaging, to save time.
+larger in a second round.  If none of these searches starts or ends at a confidently feasible action, further searches
+maximize the probability itself.  Of all actions at which searches start or end, the one with the highest score is the
+answer.  The models of the constraints are averaged over their hyperparameters; only the pool is scored without this
+averaging, to save time.
 """
 
 from collections.abc import Callable, Sequence
@@ -50,15 +51,15 @@ class ConstrainedSearch:
 
     @property
     def actions(self) -> Tensor:
-        """Actions (p, d_x) of the unit cube from which searches start."""
+        """The pool of actions (p, d_x), in the unit cube, from which local searches start."""
         return self.search.actions
 
     def best(self, states: Tensor, starts: int = 4, steps: int = 10) -> BestActions:
         """Find, for each state (m, d_s), the best action that satisfies the constraints with the required confidence.
 
-        If a state has no such action, the result is the action that most probably satisfies them.  A first search of at
-        most `steps` steps ignores the constraints.  Where its result does not satisfy them, local searches start from
-        `starts` actions of the pool.
+        If no such action is found, the result is the action that most probably satisfies the constraints.  A first
+        search, of at most `steps` iterations, ignores the constraints.  In states where its result does not satisfy
+        them, further local searches start from this result and from up to `starts` of the best actions in the pool.
         """
         chunk = max(1, MOST_POINTS // len(self.actions))
         return BestActions.joined([self._best(some, starts, steps) for some in states.split(chunk)])
@@ -80,9 +81,10 @@ class ConstrainedSearch:
     def _searched(self, states: Tensor, free: Tensor, starts: int) -> tuple[Tensor, Tensor]:
         """Search in each of m states (m, d_s) for the best action that satisfies the constraints.
 
-        In each state, k local searches start from up to `starts` actions of the pool, and from the best action without
-        constraints, `free` (m, d_x).  Return their k starting points followed by their k results (m, 2 k, d_x), and the
-        scores (m, 2 k) of all these actions, which `_scores` computes.
+        In each state, there are k local searches.  One starts from `free` (m, d_x), the best action without
+        constraints, and the others, at most `starts`, from actions of the pool.  Return the k actions at which the
+        searches start, followed by the k at which they end, as one tensor (m, 2 k, d_x), and the scores (m, 2 k) of all
+        these actions.
         """
         pooled = self._scores(states, self.actions.expand(len(states), -1, -1), self.constraints.of_most_probable())
         pooled = masked(self.space, states, self.actions, pooled)
@@ -103,7 +105,7 @@ class ConstrainedSearch:
 
     @cached_property
     def _alike(self) -> Tensor:
-        """A matrix (p, p): 1 if two actions of the pool are so close that only one search starts there, otherwise 0."""
+        """A matrix (p, p): 1 for two actions of the pool that are too close for a search from each, otherwise 0."""
         return (torch.cdist(self.actions, self.actions) < APART * self.actions.shape[-1] ** 0.5).to(self.actions)
 
     def _scores(self, states: Tensor, actions: Tensor, constraints: LearnedConstraints | None = None) -> Tensor:
@@ -111,6 +113,7 @@ class ConstrainedSearch:
 
         The score of an action that satisfies the constraints with the required confidence is its expected reward.  The
         scores of all other actions are far lower, and ordered by their probabilities of satisfying the constraints.
+        By default, the constraints are those of this search.
         """
         constraints = constraints or self.constraints
         points = torch.cat([states[:, None].expand(*actions.shape[:2], -1), actions], -1).flatten(0, 1)
@@ -151,9 +154,9 @@ class ConstrainedSearch:
     def _penalized(self, points: Tensor, penalty: float) -> tuple[Tensor, Tensor]:
         """Return penalized expected rewards (n,) at points (n, d), and their gradients (n, d).
 
-        The expected reward is reduced by `penalty` times the square of the amount by which Φ⁻¹(P) falls short of its
-        value at the required confidence, plus a small margin.  P is the probability of feasibility, and Φ⁻¹ the
-        standard normal quantile function.
+        The expected reward is reduced by `penalty` times the square of the amount by which Φ⁻¹(P) is below Φ⁻¹(c) + ε,
+        where ε is a small margin.  P is the probability of feasibility, c the required confidence, and Φ⁻¹ the standard
+        normal quantile function.
         """
         mean, slope = self.posterior.mean_and_gradient(points)
         level, rise = self.constraints.levels(points)
@@ -161,7 +164,7 @@ class ConstrainedSearch:
         return mean - penalty * lack.square(), slope + (2 * penalty * lack)[:, None] * rise
 
     def _level(self, points: Tensor, penalty: float) -> tuple[Tensor, Tensor]:
-        """Return Φ⁻¹(P) (n,) at points (n, d), and its gradients (n, d), for searches that maximize P.
+        """Return the values (n,) of Φ⁻¹(P) at points (n, d), and their gradients (n, d), for searches that maximize P.
 
         P is the probability of feasibility, and Φ⁻¹ the standard normal quantile function.  `penalty` has no effect; it
         is a parameter because `_climbed` passes a penalty to every objective.

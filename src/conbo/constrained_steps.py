@@ -4,9 +4,10 @@
 
 The step is t.  The quadratic model has the gradient g and the negated Hessian B, and each limit is a row of N and an
 entry of `gaps`.  Each limit or bound is replaced by a steep quadratic penalty on its violation, and the penalized
-problem is solved by a semismooth Newton method: solve with the penalties of the limits that are violated now, update
-this set of limits, and repeat until the set no longer changes.  The result violates limits at most slightly.  Callers
-may shorten the step: if the zero step is feasible, a shorter step violates no limit by more than the full step does.
+problem is solved by a semismooth Newton method: solve with the penalties of those limits and bounds that the current
+step violates, update this set, and repeat until it no longer changes.  The result violates limits at most slightly.
+Callers may shorten the step: if the zero step is feasible, a shorter step violates no limit by more than the full step
+does.
 """
 
 import numpy as np
@@ -24,7 +25,7 @@ def constrained_steps(
     """Return the steps t (r, d) that maximize gᵀ t - ½ tᵀ B t subject to N t <= gaps and lower <= t <= upper.
 
     There are r such problems, each with J limits: B is `curvature` (r, d, d), g is `gradient` (r, d), N is `normals`
-    (r, J, d), and `gaps` are (r, J).  The bounds `lower` and `upper` are (r, d).
+    (r, J, d), and `gaps` has the shape (r, J).  The bounds `lower` and `upper` have the shape (r, d).
     """
     length = np.maximum(np.sqrt((normals**2).sum(-1, keepdims=True)), 1e-300)
     d = gradient.shape[-1]

@@ -1,4 +1,4 @@
-"""Fits the models of constrained outcomes, and of where evaluations fail, to the trials of a study."""
+"""Fits models to the trials of a study: one for each constrained outcome, and one that predicts failed evaluations."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,11 +22,12 @@ from conbo.spaces import Space
 
 @dataclass(frozen=True)
 class OutcomeProcess(GaussianProcess):
-    """A Gaussian process for a constrained outcome, with a wider prior of the kernel's variances than for rewards.
+    """A Gaussian process for a constrained outcome, with a wider prior on the kernel's variances than for rewards.
 
     Many outcomes are nearly polynomial in the action. Long lengthscales with large variances predict such functions
-    well, but the usual prior rules them out. Accuracy matters more than for rewards, because the policy's
-    distance from the boundary of a constraint is proportional to the model's standard deviation there.
+    well, but the usual prior rules them out. Accuracy matters more than for rewards: the policy keeps a distance from
+    the boundary of the constraint that is proportional to the model's standard deviation there, so an uncertain model
+    keeps it away from good actions.
     """
 
     wide_variances: ClassVar[bool] = True
@@ -57,10 +58,11 @@ class ConstraintLearner:
         failed: Tensor,
         earlier: Observations | None = None,
     ) -> LearnedConstraints | None:
-        """Fit the models of all constraints to completed trials (`told`) and to points (f, d) of trials that `failed`.
+        """Fit the models of all constraints to completed and failed trials.
 
-        The outcomes of an `earlier` study are used as well.  The result is None if there are no constraints on outcomes
-        and too few failures to learn from.
+        `told` holds the completed trials, and `failed` (f, d) the points of the failed ones.  The outcomes of an
+        `earlier` study are used as well.  The result is None if there are no constraints on outcomes and too few
+        failures to learn from.
         """
         outcomes = tuple(
             self._outcome(name, constraint, space, states, told, earlier)

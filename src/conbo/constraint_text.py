@@ -85,7 +85,7 @@ def parse_constraint(text: str) -> LinearConstraint:
 
 
 def _tokens(text: str) -> list[tuple[str, str]]:
-    """Split a constraint into tokens: pairs of a kind ("number", "name", "quoted" or "sign") and the characters."""
+    """Split a constraint into tokens (kind, characters), where kind is "number", "name", "quoted" or "sign"."""
     tokens, place = [], 0
     end = len(text.rstrip())
     while place < end:
@@ -118,7 +118,7 @@ def _sum(text: str, tokens: list[tuple[str, str]]) -> dict[str, float]:
 
 
 def _product(text: str, tokens: list[tuple[str, str]], place: int) -> tuple[str, float, int]:
-    """Parse the product that begins at the token `place`.
+    """Parse the product that begins at the token with index `place`.
 
     Return the name of its parameter (empty if it has none), the product of its numbers, and the index of the token
     after it.

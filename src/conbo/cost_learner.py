@@ -42,8 +42,8 @@ class CostLearner:
     def total(self, trials: Sequence[Trial]) -> tuple[float, float]:
         """Return the total cost of the trials that have ended, and that of the running ones.
 
-        A trial whose cost is not known yet counts with its expected cost.  A completed trial without a cost counts as
-        zero: it is a result from elsewhere that was added to the study.
+        If the cost of a running or failed trial is not known, its expected cost is used instead.  A completed trial
+        without a cost adds nothing: it is a result from elsewhere that was added to the study.
         """
         ended, running, unknown = 0.0, 0.0, list[Trial]()
         for trial in trials:
@@ -80,7 +80,7 @@ class CostLearner:
         return fit_costs(self._space, self._encoded(told), costs)
 
     def _known(self, points: Tensor) -> Tensor:
-        """Return the costs (n,) of points (n, d) by the user's cost function."""
+        """Return the costs (n,) of points (n, d) according to the user's cost function."""
         assert callable(self._cost)
         rows, d_s = points.cpu().numpy(), self._space.n_state_dims
         pairs = zip(self._space.decode_states(rows[:, :d_s]), self._space.decode_actions(rows[:, d_s:]), strict=True)

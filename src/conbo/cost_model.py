@@ -1,8 +1,8 @@
 """The expected cost of an evaluation, as a smooth function of the point.
 
 Costs are positive and often differ by large factors, so their logarithm is modeled by a Gaussian process.  If the log
-cost has mean μ and variance σ², the cost is log-normal with mean exp(μ + σ²/2).  If the cost is a known function, the
-process follows it closely and is used only for its gradient, in local search.
+cost has mean μ and variance σ², the cost is log-normal with mean exp(μ + σ²/2).  If the user gives a cost function, the
+process is fitted closely to it, and is used only in local searches, which need gradients.
 """
 
 from collections.abc import Callable

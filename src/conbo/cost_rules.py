@@ -28,7 +28,7 @@ def check_cost(cost: object) -> None:
 
 
 def known_cost(function: KnownCost, state: dict[str, Value], action: dict[str, Value]) -> float:
-    """Return the cost of a state and an action by the user's function; raise SettingError unless it is positive."""
+    """Return the user's cost function at a state and an action; raise SettingError unless it is positive and finite."""
     where = f"state {state!r} and action {action!r}"
     try:
         value = function(dict(state), dict(action))

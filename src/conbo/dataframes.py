@@ -1,6 +1,6 @@
 """Reads and creates dataframes of any library that narwhals supports, such as pandas, Polars and PyArrow.
 
-These libraries are imported on use, because none of them is a requirement of conbo.
+These libraries are imported only when they are used, because conbo requires none of them.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ LEAST_ACCEPTANCE = 1e-3  # least acceptance rate of rejection sampling
 class WeightedStates:
     """The distribution P[s] given by the user's density function, and represented by a pool of weighted states.
 
-    The pool holds all states with a positive density, or many quasi-random ones if there are too many states.
+    The pool holds all states with a positive density, or many quasi-random ones if there are too many to list.
     """
 
     recipe: Density  # the user's density
@@ -42,7 +42,11 @@ class WeightedStates:
     has_quantile: ClassVar[bool] = False
 
     def sample(self, n: int, generator: torch.Generator) -> Tensor:
-        """Draw n independent states (n, d) from P[s]: by the user's sampler, by rejection, or from the pool."""
+        """Draw n independent states (n, d) from P[s].
+
+        If the user gave a sampler, it draws the states.  If the user gave only an upper bound on the density, and the
+        pool does not hold all states, they are drawn by rejection sampling.  Otherwise, they are drawn from the pool.
+        """
         if self.recipe.sampler is not None:
             return self._sample_by_user(self.recipe.sampler, n, generator)
         if self.recipe.bound is not None and not self.complete:
@@ -50,7 +54,10 @@ class WeightedStates:
         return self.from_uniform(uniform(n, self.space.n_state_dims, generator))
 
     def transform(self, u: Array) -> Array:
-        """Map uniform points u (n, d) to states (n, d) of the pool, in proportion to the states' probabilities."""
+        """Map uniform points u (n, d) of the unit cube to states (n, d) of the pool.
+
+        States are chosen in proportion to their probabilities.
+        """
         return self.pool[transport(u, self.pool, self.probabilities)]
 
     def from_uniform(self, u: Tensor) -> Tensor:
@@ -77,7 +84,7 @@ class WeightedStates:
         return self.pool, self.probabilities
 
     def finite(self, max_states: int = MAX_STATES) -> tuple[Tensor, Tensor] | None:
-        """Return all states (m, d) and their probabilities (m,) as tensors, or None if more than `max_states`."""
+        """Return tensors of all states (m, d) and probabilities (m,), or None if there are more than `max_states`."""
         return tensors(self.listed(max_states))
 
     def _sample_by_user(
@@ -108,7 +115,7 @@ class WeightedStates:
 
 
 def bind_density(recipe: Density, space: Space, listed: tuple[Array, Array] | None) -> WeightedStates:
-    """Build the distribution P[s] with the user's density.
+    """Build the distribution P[s] from the user's density function.
 
     `listed` holds all states, with their probabilities under a uniform distribution; it is None if there are too many
     states to list.
@@ -203,6 +210,6 @@ def _volume_ratio(space: Space, rows: Array) -> Array:
 
 
 def _ceiling(bound: float, space: Space) -> float:
-    """Return an upper bound of the density on the unit cube, given an upper bound of the user's density function."""
+    """Return an upper bound on the density in the unit cube, given an upper bound on the user's density function."""
     # with log scales, the volume ratio is largest at the upper ends of the parameters
     return bound * float(_volume_ratio(space, np.ones((1, space.n_state_dims)))[0])

@@ -1,7 +1,7 @@
 """The sign of rewards: models and methods always maximize, so rewards to be minimized are negated.
 
-Rewards are multiplied by `sign_of` before they reach a model, and again before the user sees them. Known limits of the
-expected reward are converted in `reward_range.py`.
+Rewards are multiplied by the result of `sign_of` before they reach a model, and again before the user sees them. Known
+limits of the expected reward are converted in `reward_range.py`.
 """
 
 from typing import Literal, TypeAlias

@@ -1,4 +1,4 @@
-"""The exceptions that conbo raises. Every message names the rule, the parameter and the value."""
+"""The exceptions that conbo raises. Messages state the violated rule, the parameter and its value."""
 
 from collections.abc import Iterable
 
@@ -6,7 +6,7 @@ MAX_SHOWN = 200  # largest number of characters of a value in a message
 
 
 def shortened(text: str, most: int = MAX_SHOWN) -> str:
-    """Shorten a text of more than `most` characters: replace its middle by a note of how many characters were cut."""
+    """Shorten a string of more than `most` characters: its middle is replaced by a note that says how many were cut."""
     if len(text) <= most:
         return text
     head, tail = most - most // 3, most // 3
@@ -54,7 +54,7 @@ class RewardError(ConboError, ValueError):
 
 
 class TrialError(ConboError, LookupError):
-    """A trial is unknown, already has a different result, or has a lease or a seed that does not permit the call."""
+    """A trial is unknown, already has a different result, is not leased to the caller, or its seed is not allowed."""
 
 
 class SettingError(ConboError, ValueError):

@@ -8,7 +8,7 @@ method             result
 `contains`         which points are feasible
 `repair`           a feasible point near each point
 `spread`           feasible actions that fill the feasible set as evenly as the given actions fill the unit cube
-`cut`              the last feasible point on the line from a feasible point to another point
+`cut`              the feasible point where the line from a feasible point to another one leaves the feasible set
 `has_action`       which states have a feasible action at all
 =================  ==============================================================================================
 
@@ -72,10 +72,10 @@ class FeasibleSet:
         return inside
 
     def repair(self, points: Array) -> tuple[Array, Flags]:
-        """Move points (n, d) to feasible ones nearby, with the same states; also return whether this succeeded (n,).
+        """Move points (n, d) to feasible ones nearby, with the same states; also return success flags (n,).
 
-        Actions are projected into the limits, and integers rounded to feasible neighbors.  Some states may have no
-        feasible action.
+        Actions are projected into the limits, and integers rounded to feasible neighbors.  This fails where no
+        feasible action is found.
         """
         repaired = self.snap(points)
         feasible = self._strictly(repaired)  # points that are feasible only up to rounding are moved inside
@@ -95,7 +95,7 @@ class FeasibleSet:
         return repaired, feasible
 
     def spread(self, points: Array) -> tuple[Array, Flags]:
-        """Replace infeasible actions of points (n, d) by feasible ones; also return whether this succeeded (n,).
+        """Replace infeasible actions of points (n, d) by feasible ones; also return success flags (n,).
 
         Actions that are uniform on the unit cube become roughly uniform on each state's feasible set.  An infeasible
         action is replaced by pseudo-random ones until one is feasible.  If all attempts fail and there are linear
@@ -108,9 +108,11 @@ class FeasibleSet:
         return spread, feasible
 
     def cut(self, inside: Array, towards: Array) -> Array:
-        """Return the last feasible points (n, d) on the lines from feasible points `inside` (n, d) to `towards` (n, d).
+        """Return the points (n, d) where lines from feasible points `inside` (n, d) leave the feasible set.
 
-        Both ends of a line have the same state.  Categories keep the values that they have in `inside`.
+        Each line goes to a point of `towards` (n, d), which has the same state.  A line that stays feasible is followed
+        to its end.  The results are feasible and found by bisection.  Categories keep the values that they have in
+        `inside`.
         """
         fixed = np.array([isinstance(p, Categorical) for p in self.parameters])
         towards = np.where(fixed, inside, towards)
@@ -156,7 +158,7 @@ class FeasibleSet:
         return clash
 
     def _within_limits(self, points: Array) -> tuple[Array, Flags]:
-        """Move points (n, d) to valid ones nearby that satisfy the limits; also return whether this succeeded (n,)."""
+        """Move points (n, d) to valid ones nearby that satisfy the limits; also return success flags (n,)."""
         if self.limits is None:
             return self.snap(points), np.ones(len(points), dtype=bool)
         result, feasible = self._rounded(self.limits.project(points, self.actions)[0])
@@ -167,7 +169,7 @@ class FeasibleSet:
         return result, feasible
 
     def _rounded(self, points: Array) -> tuple[Array, Flags]:
-        """Round the integers of points (n, d) within the limits; also return whether this succeeded (n,).
+        """Round the integers of points (n, d) so that the limits hold; also return success flags (n,).
 
         If the nearest integers violate a limit, real actions are moved first, and then integers by single steps.
         """
@@ -181,7 +183,7 @@ class FeasibleSet:
         return result, feasible
 
     def _with_reals_moved(self, points: Array) -> tuple[Array, Flags]:
-        """Move the real actions of points (n, d) into the limits; also return whether this succeeded (n,)."""
+        """Move the real actions of points (n, d) into the limits; also return success flags (n,)."""
         assert self.limits is not None
         movable = self.actions & np.array([isinstance(p, Real) for p in self.parameters])
         if not movable.any():
@@ -191,7 +193,7 @@ class FeasibleSet:
     def _with_integers_moved(self, points: Array) -> tuple[Array, Flags]:
         """Step integers of points (n, d) up or down, one or two at a time, while that reduces violations of the limits.
 
-        Then move real actions into the limits.  Also return whether each point satisfies the limits (n,).
+        Then move real actions into the limits.  Also return flags (n,): whether each point satisfies the limits.
         """
         limits = self.limits
         assert limits is not None
@@ -220,7 +222,7 @@ class FeasibleSet:
     def _feasible_scramble(self, points: Array) -> tuple[Array, Flags]:
         """Replace infeasible actions of points (n, d) by pseudo-random ones until they are feasible.
 
-        The number of attempts is limited, so also return whether each point is feasible now (n,).
+        The number of attempts is limited, so also return flags (n,): whether each point is feasible now.
         """
         result = self.snap(points)
         feasible = self._strictly(result)
@@ -269,12 +271,12 @@ def _even_steps(d: int) -> Array:
 
 @cache
 def _multipliers() -> NDArray[np.int64]:
-    """Return pairs of pseudo-random integers (ways, 2), one pair for each way in which `_scrambled` changes points."""
+    """Return pseudo-random integers (v, 2): two factors for each of v versions of a point that `_scrambled` makes."""
     return np.random.RandomState(0).randint(100, 2000, size=(SCRAMBLES_OF_FUNCTION + CHORDS, 2))
 
 
 def _scrambled(points: Array, ways: NDArray[np.int64]) -> Array:
-    """Return pseudo-random versions (ways, n, k) of n points (n, k) in the unit cube, one for each integer in `ways`.
+    """Return pseudo-random versions (v, n, k) of n points (n, k) in the unit cube, one for each of v integers `ways`.
 
     Each of the k columns becomes an integer combination of two columns plus a constant, modulo one.  Points that are
     uniform on the cube stay uniform, and the versions of a point are nearly independent.
@@ -285,7 +287,7 @@ def _scrambled(points: Array, ways: NDArray[np.int64]) -> Array:
 
 
 def _integer_steps(k: int) -> Array:
-    """Return the changes (options, k) of k integers that are tried, one option per row.
+    """Return the changes of k integers that a search tries, one option per row: an array (options, k).
 
     The options are no change, one integer down or up by one, and for small k also one integer down and another one up.
     """

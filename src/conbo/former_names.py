@@ -19,7 +19,7 @@ def input_warping_of(actions: str) -> str:
 
 
 def state_kernel_of(states: Kernel) -> Kernel:
-    """Return a value of `states`, the former name of `state_kernel`, and warn about the former name."""
+    """Return the value of `states`, the former name of `state_kernel`, unchanged, and warn about the former name."""
     _warn(f"`states={states!r}` is now `state_kernel={states!r}`")
     return states
 

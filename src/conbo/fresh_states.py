@@ -29,7 +29,7 @@ def plan_validation(
     seed: Sequence[int],
     states: Sequence[Point] | None = None,
 ) -> Validation:
-    """Plan the evaluations by which a policy, and a decision rule if there is one, are validated.
+    """Plan the evaluations that validate a policy and, if a decision rule is given, compare the two.
 
     The evaluations are in states that are drawn from P[s], or in the given `states`.  With a rule, half of the
     `evaluations` are for the policy and half for the rule, in the same states.  The result has no rewards yet.
@@ -75,7 +75,7 @@ def plan_validation(
 
 
 def best_single_rule(policy: Policy) -> Rule:
-    """Return the decision rule that takes the same action in all states: the one that the model expects to be best."""
+    """Return the decision rule that takes the same action in all states: under the model, the best one over P[s]."""
     belief = policy.belief
     states, weights = typical_states(belief)
     chosen = policy.many(belief.space.decode_states(states.numpy()))
@@ -85,16 +85,16 @@ def best_single_rule(policy: Policy) -> Rule:
 
 @dataclass(frozen=True)
 class _Pool:
-    """N states that represent P[s], with their weights: all states, or a sample."""
+    """N states that represent P[s], with their weights: either all states or a sample of them."""
 
     states: list[dict[str, Value]]
     weights: Array  # (N,)
     sampled: int | None  # number of sampled states; None if all states are in the pool
 
     def variance(self, values: Array) -> float:
-        """Return the variance of the mean of values (N,), one per state, that is due to the sampling of the states.
+        """Return the sampling variance of the mean of `values` (N,), which holds one value for each state of the pool.
 
-        It is zero if the pool holds all states.
+        It arises because the states are a sample of P[s], and is zero if the pool holds all states.
         """
         if self.sampled is None:
             return 0.0

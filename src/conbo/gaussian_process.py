@@ -30,14 +30,14 @@ StateKernel: TypeAlias = "Callable[[Space, Profile], KernelFamily]"
 class GaussianProcess:
     """The built-in models: Gaussian processes with a kernel over actions, combined with one over states.
 
-    The rewards decide every setting that is "auto". If several models are probable, they are averaged, each weighted by
-    its evidence.
+    The rewards decide the settings that are "auto", except `state_kernel`, which depends on the space. If several
+    models are probable, they are averaged, each weighted by its evidence.
 
     ==============  =============================================================================================
     `state_kernel`  how two states are compared
     ==============  =============================================================================================
     "product"       by distance, for any states: σ² k_S k_X, with correlations k_S of states and k_X of actions
-    "trend"         all categories share a trend, from which each deviates, with the same variance for all
+    "trend"         all categories share a trend, and each deviates from it, with the same variance for all
     "multi-task"    by a learned covariance of the categories: W Wᵀ + diag(v), where W has `rank` columns
     "auto"          "trend" if some state parameter is categorical, otherwise "product"
     a function      your own, from (space, profile) to a family of kernels
@@ -56,11 +56,11 @@ class GaussianProcess:
     rank
         Number of columns of W, for ``state_kernel="multi-task"``.
     noise
-        The prior of the noise variance, if it is not told with the rewards. "small" expects nearly exact rewards, and
-        only many rewards change that. "auto" expects anything from small to large noise, and makes the noise
+        The prior on the noise variance, if it is not told with the rewards. "small" expects nearly exact rewards unless
+        many rewards show otherwise. "auto" expects anything from small to large noise, and makes the noise
         heteroscedastic if that is clearly more probable.
     input_warping
-        "auto" warps an action if rewards clearly change faster in one part of its range; "none" does not.
+        "auto" warps an action parameter if rewards clearly change faster in one part of its range; "none" does not.
     main_effects
         "auto" also tries kernels with an effect of the action that is the same in all states, and an effect of the
         state that is the same for all actions; "none" does not.
@@ -164,13 +164,16 @@ class GaussianProcess:
         return MultiTaskFamily(coded, actions, profile, self.rank, self.wide_variances)
 
     def fitted_rewards(self, n: int) -> int:
-        """Return m, where only the first m of n rewards are used to fit hyperparameters; m grows with n in steps."""
+        """Return m: of n rewards, only the first m are used to fit hyperparameters.
+
+        Up to a few hundred rewards, m equals n.  Beyond that, m grows in steps, so that one fit serves many rewards.
+        """
         from conbo.models.schedule import fitted_rewards
 
         return fitted_rewards(n)
 
     def begins_with(self, n: int) -> int:
-        """Return m, where a fit to n rewards tries only the models that are probable for the first m of them.
+        """Return m: a fit to n rewards tries only those models that are probable given the first m rewards.
 
         If m equals n, the fit tries all models.
         """
@@ -202,8 +205,8 @@ class GaussianProcess:
     ) -> tuple[Posterior, Callable[[], Posterior] | None]:
         """Fit the model as `fit` does; return the posterior, and a function that averages it over hyperparameters.
 
-        The function returns the posterior for predictions. It is None with common random numbers, or if there are so
-        many rewards that averaging would change little.
+        When called, the function returns the averaged posterior, which is used for predictions. There is no function
+        (None) with common random numbers, or if there are so many rewards that averaging would change little.
         """
         from conbo.models.fit import probabilities
         from conbo.models.fit_memory import FitMemory

@@ -8,7 +8,7 @@ MARGIN = 8  # between the frame and the edge of a line plot, in CSS pixels
 
 
 def text(value: object) -> str:
-    """Return a value as text that is escaped for HTML; floats have four significant digits."""
+    """Return a value as a string that is escaped for HTML; floats are rounded to four significant digits."""
     return escape(f"{value:.4g}" if isinstance(value, float) else str(value))
 
 
@@ -28,9 +28,9 @@ def pairs(rows: Iterable[tuple[str, object]], caption: str = "") -> str:
 
 
 def line(places: Sequence[float], heights: Sequence[float], description: str) -> str:
-    """Return a framed line plot, as SVG, through points (place, height) in the unit square.
+    """Return a framed line plot, as SVG, through the points (x, y) of the unit square given by `places` and `heights`.
 
-    `description` is its text alternative.
+    `description` is the plot's text alternative.
     """
     width, height = WIDTH - 2 * MARGIN, HEIGHT - 2 * MARGIN
     points = " ".join(

@@ -16,7 +16,7 @@ MOST_INITIAL_WITH_PRIOR = 2  # the same for a study with a prior, because an ear
 def default_size(space: Space, has_prior: bool) -> int:
     """Return the default size of the initial design: 2 d + 2 points for d parameters, but at most 20.
 
-    With a prior, which is an earlier study, there are at most 2.
+    If the study has a prior (an earlier study), the default size is at most 2.
     """
     d = space.n_state_dims + space.n_action_dims
     return min(2 * d + 2, MOST_INITIAL_WITH_PRIOR if has_prior else MOST_INITIAL)
@@ -25,7 +25,7 @@ def default_size(space: Space, has_prior: bool) -> int:
 def design_points(
     space: Space, states: StateDistribution, seed: int, first: int, n: int, state: Point | None = None
 ) -> Array:
-    """Return n points (n, d) of the initial design in the unit cube, from number `first` on.
+    """Return n points (n, d) of the initial design, in the unit cube, beginning with the point of index `first`.
 
     If a `state` is given, all points are in this state, and only their actions come from the design.
     """

@@ -15,10 +15,11 @@ P       ``probability``     Π Φ(h), the probability that the expected outcomes
 
 Points are in the unit cube, states first.
 
-A policy takes the best action that just seems feasible, so it favors actions whose feasibility is overestimated.  The
-probabilities on which a policy decides are therefore computed from models that are averaged over their hyperparameters:
-m and v are the mean and the variance of the averaged model.  Suggestions, which need many more probabilities, use the
-most probable hyperparameters.
+A policy takes the best action that just seems feasible, so it favors actions whose feasibility is overestimated, in
+part because of errors in the fitted hyperparameters.  Other hyperparameters that are nearly as probable disagree about
+such actions, so an average over hyperparameters is less certain of them.  The probabilities on which a policy decides
+are therefore computed from averaged models: m and v are the mean and the variance of the averaged model.  Suggestions,
+which need many more probabilities, use the most probable hyperparameters.
 """
 
 from collections.abc import Callable
@@ -54,15 +55,16 @@ class LearnedConstraint:
 
     @cached_property
     def averaged(self) -> "LearnedConstraint":
-        """The same constraint, with its model averaged over the hyperparameters if there is an `average`."""
+        """The same constraint, with its model averaged over the hyperparameters; unchanged if `average` is None."""
         if self.average is None:
             return self
         return replace(self, posterior=moved(self.average(), self.observations.points.device), average=None)
 
     def margins(self, points: Tensor) -> Tensor:
-        """Return the margins (n,) of points (n, d): expected slack minus threshold, in standard deviations.
+        """Return the margins (n,) of points (n, d).
 
-        A slack is the amount by which an outcome satisfies the constraint.
+        A margin is the expected slack minus the threshold, divided by the standard deviation of the expected slack.  A
+        slack is the amount by which an outcome satisfies the constraint.
         """
         variance = self.posterior.variance(points).clamp_min(LEAST_VARIANCE)
         return (self.posterior.mean(points) - self.threshold) / variance.sqrt()
@@ -70,7 +72,8 @@ class LearnedConstraint:
     def margins_and_gradients(self, points: Tensor) -> tuple[Tensor, Tensor]:
         """Return the margins (n,) of points (n, d), and their gradients (n, d) with respect to the points.
 
-        A margin is the expected slack minus the threshold, divided by the standard deviation of the expected slack.
+        A margin is the expected slack minus the threshold, divided by the standard deviation of the expected slack.  A
+        slack is the amount by which an outcome satisfies the constraint.
         """
         moments = self.posterior.moments(points)
         variance = moments.variance.clamp_min(LEAST_VARIANCE)
@@ -93,7 +96,7 @@ class LearnedConstraints:
         return self.outcomes if self.success is None else (*self.outcomes, self.success)
 
     def of_most_probable(self) -> "LearnedConstraints":
-        """Return the same constraints, with models that are not averaged over their hyperparameters."""
+        """Return the same constraints, with models that have only their most probable hyperparameters."""
         if all(one.average is None for one in self.all):
             return self
         success = None if self.success is None else replace(self.success, average=None)
@@ -112,7 +115,7 @@ class LearnedConstraints:
         return log_probability >= log(self.confidence) - ROUNDING
 
     def levels(self, points: Tensor) -> tuple[Tensor, Tensor]:
-        """Return Φ⁻¹(P) (n,) at points (n, d), and its gradients (n, d).
+        """Return the values (n,) of Φ⁻¹(P) at points (n, d), and their gradients (n, d).
 
         P is the probability that a point satisfies all constraints, and Φ⁻¹ the standard normal quantile function.
         P reaches the required confidence where Φ⁻¹(P) equals `wanted`.
@@ -131,7 +134,8 @@ class LearnedConstraints:
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
         """Return which states (m, d_s) have a correlation of at least `least` with some known state (k, d_s).
 
-        The correlation is that of slacks under the prior, and must be high enough for every constraint.
+        The correlation is that of the kernel over states in the model of the slacks.  It must be this high for every
+        constraint.
         """
         return torch.stack([one.posterior.resemble(states, known, least) for one in self.all]).all(0)
 
@@ -150,6 +154,7 @@ def log_probability_and_gradient(constraints: tuple[LearnedConstraint, ...], poi
 def inverse_mills(margin: Tensor, log_cdf: Tensor) -> Tensor:
     """Return the inverse Mills ratio φ(h) / Φ(h), which is the derivative of log Φ(h).
 
-    The arguments are h (`margin`) and log Φ(h) (`log_cdf`), for the standard normal density φ and distribution Φ.
+    The arguments are h (`margin`) and log Φ(h) (`log_cdf`), for the standard normal density φ and its distribution
+    function Φ.
     """
     return (-margin.square() / 2 - log_cdf - log(2 * pi) / 2).exp()

@@ -110,7 +110,7 @@ class Learner:
         return suggestion if self.knows_gains else replace(suggestion, expected_gain=None)
 
     def _feasible(self, points: Tensor, generator: torch.Generator) -> Tensor:
-        """Move points (n, d) to feasible ones nearby; states without a feasible action are drawn anew from P[s]."""
+        """Move points (n, d) to feasible ones nearby; replace states without a feasible action by draws from P[s]."""
         near = snap(self._space, points)
         lost = ~contains(self._space, near)
         if bool(lost.any()):
@@ -131,12 +131,12 @@ class Learner:
     def total_cost(self, trials: Sequence[Trial]) -> tuple[float, float]:
         """Return the total cost of the trials that have ended, and the total cost of the running ones.
 
-        A trial whose cost is not known yet counts with its expected cost.
+        If the cost of a running or failed trial is not known, its expected cost is used instead.
         """
         return self._costs.total(trials)
 
     def policy(self, trials: Sequence[Trial]) -> Policy:
-        """Return the policy that is learned from the trials; warn if it cannot depend on the state."""
+        """Return the policy that is learned from the trials; warn if the model makes it the same for every state."""
         belief = self._fitted(trials, states_as_actions=False)
         # learned constraints can make the best action depend on the state even if the reward's model does not
         if self._method.policy is None and belief.constraints is None:
@@ -207,7 +207,7 @@ class Learner:
         return fit_with_prior(space, states, told, before, self._model, self._memory)
 
     def _prior(self, trials: Iterable[Trial]) -> Belief:
-        """Return a belief for methods that use no model; its posterior is a prior that is not fitted to the trials."""
+        """Return a belief for methods that use no model; its posterior is a fixed prior that ignores all rewards."""
         family, *_ = GaussianProcess().structures(self._space).plain
         kernel = family.kernel(torch.zeros(family.n_lengthscales + family.n_variances, dtype=torch.float64))
         observations = self._observations(_completed(trials))
@@ -240,7 +240,7 @@ def _completed(trials: Iterable[Trial]) -> list[Trial]:
 
 
 def _measured(completed: Sequence[Trial]) -> dict[str, Tensor]:
-    """Return the measured outcomes (n,) of n trials besides the reward, by name, with NaN where one is missing."""
+    """Return the outcomes that n trials measured besides the reward: tensors (n,) by name, with NaN if missing."""
     names = sorted({name for trial in completed for name in trial.measured})
     columns = ([trial.measured.get(name, nan) for trial in completed] for name in names)
     return {name: torch.tensor(column, dtype=torch.float64) for name, column in zip(names, columns, strict=True)}

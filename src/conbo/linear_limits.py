@@ -7,7 +7,7 @@ of a limit is a flat or curved surface in the unit cube.  An equality becomes tw
 range over the cube, so that slacks are of the order of one.
 
 Feasible points are found by alternating projections, for many rows at once.  If these do not converge, a mixed-integer
-linear program finds the nearest feasible point (SciPy's HiGHS, imported on use).
+linear program finds the nearest feasible point (SciPy's HiGHS, imported only when needed).
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class LinearLimits:
         return self.coefficients * slopes[..., None, :]
 
     def project(self, points: Array, movable: Flags) -> tuple[Array, Flags]:
-        """Move points (n, d) to nearby ones that satisfy the limits; also return whether this succeeded (n,).
+        """Move points (n, d) to nearby ones that satisfy the limits; also return success flags (n,).
 
         Only `movable` columns (d,) change.  Integers may get values that are not whole.
         """
@@ -146,7 +146,7 @@ class LinearLimits:
         return points
 
     def _step_inside(self, points: Array, limit: int, missing: Array, movable: Flags) -> Array:
-        """Move points (n, d) by a Newton step that raises their slack of one limit by `missing` (n,).
+        """Move points (n, d) by a Newton step that raises their slacks in the limit of index `limit` by `missing` (n,).
 
         Only columns that are movable, and not at the bound toward which they would move, change.
         """
@@ -157,9 +157,9 @@ class LinearLimits:
         return np.where(movable, (points - normal * (missing / length)[:, None]).clip(0.0, 1.0), points)
 
     def interval(self, points: Array, column: int) -> tuple[Array, Array]:
-        """Return the lower ends (n,) and upper ends (n,) that the limits allow for one column of points (n, d).
+        """Return the interval that the limits allow for one column of points (n, d), given all other columns.
 
-        All other columns stay as they are.
+        The result is the lower ends (n,) and the upper ends (n,), in the unit cube.
         """
         parameter = self.parameters[column]
         if isinstance(parameter, Categorical):
@@ -175,9 +175,9 @@ class LinearLimits:
         return low, scale.to_unit(np.minimum(value + up, scale.high))
 
     def reachable(self, points: Array, movable: Flags) -> Flags:
-        """Return flags (n,): whether points (n, d) could satisfy every single limit by moving `movable` columns (d,).
+        """Return flags (n,): whether moving `movable` columns (d,) of points (n, d) can satisfy each limit on its own.
 
-        Each limit is considered alone, so this is necessary, but not sufficient, for satisfying all limits together.
+        This is necessary, but not sufficient, for satisfying all limits together.
         """
         low, high = self._ends()
         fixed = self.values(np.where(movable, 0.0, points)) * ~movable
@@ -187,7 +187,7 @@ class LinearLimits:
     def redundant(self) -> list[int]:
         """Return the indices of constraints that have no effect.
 
-        Every point of the unit cube satisfies such a constraint, or it is a multiple of another one and no tighter.
+        Such a constraint holds at every point of the unit cube, or is a multiple of another constraint and no tighter.
         """
         low, high = self._ends()
         most = np.maximum(self.coefficients * low, self.coefficients * high).sum(-1)
@@ -273,7 +273,7 @@ class RowLimits:
         return self.limits.normals(points)[..., first:], gaps
 
     def project(self, x: Array, rows: NDArray[np.int64]) -> tuple[Array, Flags]:
-        """Move x (n, columns) to nearby points that satisfy the limits; also return whether this succeeded (n,).
+        """Move x (n, columns) to nearby points that satisfy the limits; also return success flags (n,).
 
         `rows` (n,) are the indices of the points' local searches, which determine their states if x holds only actions.
         """

@@ -1,4 +1,4 @@
-"""The class `Method`, and a list of the built-in methods that can be read without importing torch.
+"""The class `Method`, and descriptions of the built-in methods, which can be read without importing torch.
 
 The recipes of the methods are in `method_table.py`, whose import takes seconds. (This module is not called `methods`,
 because a submodule of that name would replace the function `conbo.methods` when it is imported.)
@@ -79,7 +79,7 @@ class Method:
 
     @property
     def keeps_constraints(self) -> bool:
-        """Whether the method's policy satisfies learned constraints."""
+        """Whether the method's policy takes learned constraints into account."""
         return self.policy is None
 
 
@@ -209,7 +209,7 @@ def methods() -> Summaries:
     Returns
     -------
     dict
-        One line on each method, by name. It prints as a table.
+        The name of each method, with one line on what the method does. It prints as a table.
 
     Examples
     --------

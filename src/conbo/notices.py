@@ -1,4 +1,4 @@
-"""Messages about steps that take long: the logger `conbo`, and a context that shows its messages to the user."""
+"""The logger `conbo` for messages about slow steps, and a context manager that passes them to a function."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -31,7 +31,7 @@ class _Lines(logging.Handler):
 def listening(say: Callable[[str], None]) -> Iterator[None]:
     """Pass conbo's log messages to the function `say` within the `with` block.
 
-    If such blocks are nested, only the innermost one gets the messages.
+    If such blocks are nested, only the innermost `say` gets the messages.
     """
     handlers, level = LOG.handlers[:], LOG.level
     listener = _Lines(say)

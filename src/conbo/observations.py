@@ -51,7 +51,7 @@ class Observations:
 
     @property
     def seeds_are_used_up(self) -> bool:
-        """Whether the study lists its simulator seeds, and every seed of the list has a reward."""
+        """Whether the study lists its simulator seeds, and each of them has at least one observed reward."""
         seeds = self.seeds
         return seeds is not None and seeds.total is not None and len(seeds.values.unique()) >= seeds.total
 

@@ -1,7 +1,7 @@
 """The optimizer: suggests trials, records their rewards and learns a policy, in memory.
 
-The suggestion of trial k depends on (seed, k) and on the rewards of earlier trials, but not on the order in which these
-were told or on the process that asked. So a resumed study continues as if it had never stopped.
+The suggestion of trial k depends on (seed, k) and on the rewards of earlier trials, but neither on the order in which
+these rewards were recorded nor on the process that asks. So a resumed study continues as if it had never stopped.
 Everything that needs torch is in `learner.py`, which is imported on first use.
 """
 
@@ -39,7 +39,9 @@ if TYPE_CHECKING:
 
 
 class Optimizer:
-    """Suggests trials and learns from their rewards, in memory, for your own loop. `Study` also stores and runs them.
+    """Suggests trials and learns from their rewards, in memory; your own code evaluates the trials.
+
+    `Study` does the same, stores the trials, and can also evaluate them.
 
     Parameters
     ----------
@@ -55,12 +57,12 @@ class Optimizer:
     common_random_numbers, seeds
         Whether the method chooses the simulator's seed, and from which list, as in `Study`.
     outcome_constraints, confidence, failures
-        Limits on measured outcomes, the probability of satisfying them, and whether to learn where evaluations fail, as
-        in `Study`.
+        Limits on measured outcomes, the probability with which the policy must satisfy them, and whether to learn where
+        evaluations fail, as in `Study`.
     seed
         Seed of all suggestions.
     device
-        The device on which the model is fitted and searched, as torch names it: "cpu", "cuda", "cuda:1".
+        The device for fitting the model and searching for the next points, as torch names it: "cpu", "cuda", "cuda:1".
 
     Raises
     ------
@@ -166,9 +168,10 @@ class Optimizer:
         return len(self._with_status("completed"))
 
     def restore(self, trials: Iterable[Trial]) -> None:
-        """Replace all trials by those of another optimizer with the same settings, in the order of their numbers.
+        """Replace all trials by those of another optimizer with the same settings.
 
-        Raises TrialError, PointError or RewardError if a trial is not valid under these settings.
+        They must be given in the order of their numbers. Raises TrialError if they are not, and TrialError, PointError
+        or RewardError if a trial is not valid under these settings.
         """
         restored = list(trials)
         for number, trial in enumerate(restored):
@@ -216,7 +219,7 @@ class Optimizer:
     def suggest(self, n: int = 1, state: Point | None = None) -> SuggestedTrials:
         """Suggest n trials as `ask` does, but without recording them as pending.
 
-        The result also has the expected gain and the expected cost of these trials.
+        The result also has the expected gain of the best of these trials, and the expected cost of all of them.
         """
         at_least(1, "n", n)
         given = None if state is None else self._valid_state(state)
@@ -314,7 +317,8 @@ class Optimizer:
     def ask_improving(self, state: Point) -> Trial:
         """Suggest a trial in the given state, with the action that has the highest expected improvement.
 
-        The improvement is measured from the best reward that was observed in this state.
+        It is the improvement over the best reward that was observed in this state. Before the first reward is known,
+        the action comes from the initial design instead.
         """
         trial = self.suggest_improving(state)
         self.adopt([trial])
@@ -333,10 +337,10 @@ class Optimizer:
         return Trial(number, valid, action, seed=seed)
 
     def best_observed(self) -> list[dict[str, Any]]:
-        """List all states, each with the action, reward and number of the best trial that satisfies the constraints.
+        """List all states, each with the action, reward and number of its best trial that satisfies the constraints.
 
-        Action, reward and number are None for a state without such a trial. Raises SettingError if there are infinitely
-        many states.
+        These three are None for a state without such a trial. Raises SettingError if there are infinitely many
+        states.
         """
         kept = [trial for trial in self._with_status("completed") if self.learned.satisfied_by(trial.measured)]
         return best_observed(self.space, self.states, kept, self.maximize)
@@ -375,7 +379,7 @@ class Optimizer:
         return self.learner.policy(self.trials)
 
     def policy_value(self) -> float:
-        """Estimate the policy's expected reward, averaged over P[s], by the model.
+        """Estimate the policy's expected reward under the model, averaged over P[s].
 
         Returns
         -------
@@ -395,7 +399,7 @@ class Optimizer:
         Returns
         -------
         StudySummary
-            Values of the policy and of the best single action, and how much one more evaluation could gain.
+            The values of the policy and of the best single action, and the expected gain of one more evaluation.
 
         Raises
         ------

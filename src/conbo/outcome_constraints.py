@@ -1,6 +1,6 @@
 """The user's limits on outcomes that an evaluation measures besides the reward, such as a waiting time.
 
-A constraint limits the mean of an outcome over repeated evaluations, not a single measurement.  Which actions satisfy
+A constraint limits the mean of an outcome over repeated evaluations, not a single measurement. Which actions satisfy
 it is learned from the trials.
 """
 
@@ -120,7 +120,7 @@ class LearnedSettings:
         check_constrained(self.constraints, measured)
 
     def satisfied_by(self, measured: Mapping[str, float]) -> bool:
-        """Return whether the measured outcomes of a trial, noise included, satisfy all constraints."""
+        """Return whether the outcomes of a trial satisfy all constraints as they were measured, with their noise."""
         return all(constraint.slack(measured[name]) >= 0 for name, constraint in self.constraints.items())
 
 
@@ -150,7 +150,7 @@ def checked_constraints(constraints: object) -> dict[str, OutcomeConstraint]:
 
 
 def checked_confidence(confidence: Any) -> float:
-    """Return the setting `confidence` as a float; raise SettingError unless it is between 0 and 1."""
+    """Return the setting `confidence` as a float; raise SettingError unless 0 < `confidence` < 1."""
     if not is_number(confidence) or not 0 < confidence < 1:
         raise SettingError(f"`0 < confidence < 1` must hold, but got confidence={shortened(repr(confidence))}.")
     return float(confidence)

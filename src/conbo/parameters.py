@@ -129,7 +129,7 @@ class Real:
         return values
 
     def snap(self, array: ArrayLike) -> Array:
-        """Move numbers outside the unit interval to its nearest end, so that all numbers encode valid values."""
+        """Clip numbers to the unit interval, so that all of them encode valid values."""
         return np.clip(np.asarray(array, dtype=np.float64), 0.0, 1.0)
 
     def validate(self, name: str, value: object) -> float:
@@ -207,7 +207,7 @@ class Integer:
         return values
 
     def snap(self, array: ArrayLike) -> Array:
-        """Round numbers of the unit interval to the nearest ones that encode integers exactly."""
+        """Move each number of the unit interval to the encoding of the integer whose bin contains it."""
         return self.encode(self._nearest(array))
 
     def validate(self, name: str, value: object) -> int:
@@ -285,7 +285,7 @@ class Categorical:
         return [self.choices[i] for i in self._index(array).tolist()]
 
     def snap(self, array: ArrayLike) -> Array:
-        """Move numbers of the unit interval to the centers of their bins, which encode the same choices."""
+        """Move each number of the unit interval to the encoding of the choice whose bin contains it."""
         return (self._index(array) + 0.5) / self.n_levels
 
     def validate(self, name: str, value: object) -> Value:

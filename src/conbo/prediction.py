@@ -11,8 +11,9 @@ from conbo.spaces import Value
 class Prediction:
     """The action of a policy in a state, and the model's estimate of its expected reward.
 
-    The policy takes the action that looks best under the fitted hyperparameters, so these tend to overestimate its
-    reward (the winner's curse). To reduce this bias, the estimate is averaged over plausible sets of hyperparameters.
+    The policy takes the action that looks best under the fitted hyperparameters, so an estimate with the same
+    hyperparameters tends to be too good (the winner's curse). To reduce this bias, the estimate is averaged over
+    plausible sets of hyperparameters.
 
     Parameters
     ----------

@@ -1,9 +1,9 @@
 """Warm start: fits a belief about a study to its own observations and those of an earlier study together.
 
-In the joint model, the study is one more categorical state, and the correlation of the two studies is learned. With few
-rewards in this study, the earlier one determines the posterior; if new rewards contradict it, its influence vanishes.
-First, the earlier rewards are shifted to the mean level of this study's rewards, because similar problems often differ
-by a constant, which no policy depends on.
+The joint model has one more categorical state parameter, the study, and learns the correlation between the two studies.
+While this study has few rewards, those of the earlier study determine the posterior; if new rewards contradict them,
+their influence vanishes. Before the fit, a constant is added to the earlier rewards, so that they agree with this
+study's rewards on average: similar problems often differ by a constant, which does not change the best actions.
 """
 
 import warnings
@@ -23,18 +23,18 @@ from conbo.spaces import Categorical, Feasible, RedundantConstraintWarning, Spac
 
 @dataclass(frozen=True)
 class _FeasibleInBoth:
-    """The user's function `feasible` in the joint space of two studies, whose first state parameter names the study."""
+    """The user's function `feasible` for states that have one more parameter, the study, which it ignores."""
 
     function: Feasible  # the user's function
     name: str  # name of the additional state
 
     def __call__(self, state: dict[str, Value], action: dict[str, Value]) -> bool:
-        """Return whether the action is feasible, regardless of the study."""
+        """Return whether the action is feasible in the state, regardless of the study."""
         return self.function({name: value for name, value in state.items() if name != self.name}, action)
 
 
 def with_study(space: Space) -> Space:
-    """Return the space with a new first state parameter: the study of an evaluation, "earlier" or "this"."""
+    """Return the space with a new first state parameter: the study that an evaluation is from, "earlier" or "this"."""
     name = "study"
     while name in space.states or name in space.actions:
         name += "_"
@@ -56,8 +56,8 @@ def fit_with_prior(
 ) -> Belief:
     """Fit a belief about a study to its observations and to those of an earlier study (a warm start).
 
-    `before` is the belief that was fitted to the earlier study.  First, the earlier rewards are shifted by the mean
-    difference between the new rewards and the predictions of that belief.
+    `before` is the belief that was fitted to the earlier study. Before the joint fit, the earlier rewards are shifted
+    by the mean difference between this study's rewards and what `before` predicts for the same points.
     """
     earlier = before.observations
     if len(observations):
@@ -90,7 +90,7 @@ def fit_both(
 
 
 def _averaged(posterior: OneStudy, average: Callable[[], Posterior]) -> OneStudy:
-    """Return this study's posterior, averaged over the hyperparameters, for predictions.
+    """Return this study's posterior averaged over the hyperparameters, which is used for predictions.
 
     `average` returns the posterior of the joint model of both studies, averaged over its hyperparameters.
     """

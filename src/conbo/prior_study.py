@@ -25,7 +25,7 @@ class PriorStudy:
 
     @classmethod
     def of(cls, prior: Any) -> PriorStudy:
-        """Copy the results of a study or of a policy; raise SettingError if it is neither, or has no result."""
+        """Copy the results of a study or of a policy; raise SettingError if `prior` is neither, or has no results."""
         if isinstance(prior, PriorStudy):
             return prior
         if hasattr(prior, "belief") and hasattr(prior, "maximize"):
@@ -42,9 +42,10 @@ class PriorStudy:
         return cls(direction, tuple(_plain(number, trial) for number, trial in enumerate(kept)))
 
     def within(self, space: Space, direction: str) -> list[Trial]:
-        """Return the trials whose points belong to a space.
+        """Return the trials whose points belong to a new study's space.
 
-        Raises SettingError if the names of parameters or the direction differ, or if no point belongs to the space.
+        Raises SettingError if the new study has other parameter names or another direction, or if no point belongs to
+        its space.
         """
         if direction != self.direction:
             raise SettingError(f"`prior` must be a study to {direction} rewards, but it is to {self.direction} them.")
@@ -63,7 +64,7 @@ class PriorStudy:
 
     @classmethod
     def from_record(cls, stored: Fields) -> PriorStudy:
-        """Read a prior study from a JSON record of `to_record`; raise RecordError if the record is damaged."""
+        """Read a prior study from the record that `to_record` returned; raise RecordError if the record is damaged."""
         stored.only(("direction", "trials"))
         trials = []
         for number, record in enumerate(stored.items("trials")):

@@ -1,8 +1,8 @@
-"""Points of the unit cube: quasi-random (scrambled Sobol) and random ones.
+"""Points of the unit cube: quasi-random (scrambled Sobol) points and random points.
 
 The Sobol points equal those of torch's `SobolEngine`, bit for bit, but are computed by NumPy, because the initial
-design of a study should not have to import torch, which takes seconds. The direction numbers are by Joe & Kuo (2008),
-as in torch; they are scrambled by a random lower triangular matrix and a random shift (Matoušek 1998).
+design of a study should not have to import torch, which takes seconds. The direction numbers are those of Joe & Kuo
+(2008), as in torch. The points are scrambled by random lower triangular matrices and a random shift (Matoušek 1998).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _DIRECTIONS = Path(__file__).with_name("sobol_directions.npy")
 
 
 class _Local(threading.local):
-    """A random generator per thread; it is seeded anew for every use, which is much faster than creating a new one."""
+    """One random generator for each thread; reseeding it before each use is much faster than creating a new one."""
 
     def __init__(self) -> None:
         self.random = np.random.RandomState(0)
@@ -68,7 +68,7 @@ def sobol_points(n: int, d: int, seed: int) -> Array:
 
 @lru_cache(maxsize=1)
 def _directions() -> NDArray[np.int64]:
-    """Load the table (columns, BITS) of the Sobol sequence's direction numbers."""
+    """Load the direction numbers of the Sobol sequence, an array (dimensions, BITS)."""
     return np.load(_DIRECTIONS).astype(np.int64)
 
 

@@ -39,7 +39,7 @@ def checksum(record: Mapping[str, Any]) -> str:
 
 @contextmanager
 def errors_about(what: str) -> Iterator[None]:
-    """Turn errors of conbo in the body of a `with` statement into RecordErrors, whose messages begin with `what`.
+    """Turn conbo's errors within the `with` block into RecordErrors, whose messages begin with `what`.
 
     StudyError and StorageError are raised unchanged, because their messages say what to do.
     """
@@ -66,10 +66,7 @@ class Fields:
         return cls(value, where)
 
     def only(self, required: Collection[str], optional: Collection[str] = ()) -> "Fields":
-        """Return self; raise RecordError if a required field is missing, or there is one that is not allowed.
-
-        Allowed are the required and the optional fields.
-        """
+        """Return self; raise RecordError if a required field is missing, or one is neither required nor optional."""
         for name in required:
             self.value(name)
         for name in self.record:
@@ -96,7 +93,7 @@ class Fields:
         return Fields.of(self.value(name), f"{self.where}.{name}" if self.where else name)
 
     def text(self, name: str, choices: Collection[str] | None = None) -> str:
-        """Return a field that is a string; raise RecordError if it is something else, or not one of the `choices`."""
+        """Return a field that is a string; raise RecordError if it is not, or not one of the given `choices`."""
         value = self.value(name)
         rule = "a text" if choices is None else f"one of {', '.join(choices)}"
         return self._checked(name, value, isinstance(value, str) and (choices is None or value in choices), rule)
@@ -137,9 +134,10 @@ class Fields:
     def rows(
         self, name: str, count: int | None, width: int | None, least: float = -LARGEST, most: float = LARGEST
     ) -> list[list[float]]:
-        """Return a field that is a list of `count` lists of `width` finite numbers; None allows any length.
+        """Return a field that is a list of lists of finite numbers from `least` to `most`.
 
-        Raises RecordError if it is something else.
+        `count` is the number of inner lists, and `width` the length of each; None allows any. Raises RecordError if the
+        field is something else.
         """
         rows = self.items(name, count)
         return [_numbers(f"row {i} of {self.path(name)}", row, width, least, most) for i, row in enumerate(rows)]

@@ -27,10 +27,10 @@ def checked_range(given: Any) -> RewardRange | None:
 
 
 def maximized(given: RewardRange | None, maximize: bool) -> tuple[float, float] | None:
-    """Return the limits of the expected reward for models, which always maximize.
+    """Convert the known limits of the expected reward for models, which always maximize rewards.
 
-    If the user minimizes rewards, the limits are negated and swapped. A missing limit becomes infinite. If no range is
-    given, the result is None.
+    If the user minimizes rewards, the limits are negated and swapped. A limit that is None becomes infinite. If no
+    range is given, the result is None.
     """
     if given is None:
         return None

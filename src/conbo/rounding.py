@@ -1,7 +1,7 @@
 """Formats numbers for people: with a few significant digits, and with margins.
 
-Wherever conbo writes ± for an estimate of a model, the margin is 1.96 standard deviations of the expected reward, which
-is a 95 % credible interval. The noise of a single reward is not part of it.
+Wherever conbo writes ± after a model's estimate of an expected reward, the margin is 1.96 standard deviations of this
+estimate, so that estimate ± margin is a 95 % credible interval. The noise of a single reward is not part of it.
 """
 
 import math
@@ -40,7 +40,7 @@ def with_margin(mean: float, std: float) -> str:
 
 
 def as_precise(value: float, std: float) -> str:
-    """Return a number as text, rounded to the place of the second significant digit of its margin, 1.96 `std`.
+    """Return a number as text, rounded to the second significant digit of its margin, which is 1.96 times `std`.
 
     For example, 165.93 with the margin 7.1 becomes "165.9".
     """
@@ -54,9 +54,10 @@ def as_precise(value: float, std: float) -> str:
 
 
 def _small(value: float, margin: float) -> str:
-    """Return a number between ±1e-3 as text with an exponent, rounded to the second significant digit of its margin.
+    """Return a number below 1e-3 in magnitude as text, rounded to the second significant digit of its margin.
 
-    For example, 1e-08 with the margin 1.7e-07 becomes "0.1e-07".
+    The exponent is that of the number or the margin, whichever is larger: 1e-08 with the margin 1.7e-07 becomes
+    "0.1e-07".
     """
     exponent = math.floor(math.log10(max(abs(value), margin)))
     digits = exponent - math.floor(math.log10(margin)) + 1 if margin else 2

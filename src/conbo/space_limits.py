@@ -28,9 +28,9 @@ class RedundantConstraintWarning(UserWarning):
 
 @dataclass(frozen=True)
 class SplitFeasible:
-    """The user's function `feasible` for methods that model states as actions.
+    """The user's function `feasible` for methods that treat states as actions.
 
-    It splits the values of all parameters into the user's state and action, and calls `feasible` with both.
+    A call splits the values of all parameters into the user's state and action, and passes both to `feasible`.
     """
 
     function: Feasible  # the user's function
@@ -39,7 +39,7 @@ class SplitFeasible:
     def __call__(self, _: dict[str, Value], action: dict[str, Value]) -> bool:
         """Return whether `action`, which holds the values of the user's states and actions, is allowed.
 
-        The first argument is the state, which is empty, because all parameters are actions.
+        The first argument, the state, is ignored: it is empty, because all parameters are actions.
         """
         state = {name: action[name] for name in self.state_names}
         return self.function(state, {name: value for name, value in action.items() if name not in state})

@@ -65,9 +65,9 @@ class Space:
     actions
         Parameters that we choose, by name; at least one.
     constraints
-        Limits on the actions, which may depend on the state: strings such as ``"dose <= 0.2 * weight"``, with ``<=``,
-        ``>=`` or ``==``, which are linear in the parameters, in the user's units. Put a name in quotes if it is not an
-        identifier.
+        Limits on the actions, as strings such as ``"dose <= 0.2 * weight"``, with ``<=``, ``>=`` or ``==``. Both sides
+        must be linear in the parameters (in the user's units), which may include those of the state. Put a name in
+        quotes if it is not an identifier.
     feasible
         A function for all other limits: ``feasible(state, action)`` returns whether the action is allowed. It is
         called often, so it should be fast. A study stores only its name; pass the function again to open the study.
@@ -225,7 +225,7 @@ class Space:
         Returns
         -------
         bool
-            Whether the action is allowed in the state; True in a space without limits.
+            Whether the action is allowed in the state; always True in a space without limits.
 
         Raises
         ------
@@ -244,7 +244,7 @@ class Space:
         return self.feasible_set.contains(points)
 
     def project(self, points: Array) -> Array:
-        """Move points (..., d) of the unit cube to nearby points that encode valid values and are feasible.
+        """Round points (..., d) of the unit cube to valid values, and move infeasible actions to feasible ones nearby.
 
         A point remains infeasible if no feasible action is found for its state.
         """
@@ -254,7 +254,7 @@ class Space:
         return self.feasible_set.repair(rows)[0].reshape(points.shape)
 
     def spread(self, points: Array) -> Array:
-        """Make points (n, d) feasible by changing their actions in a way that keeps evenly spread points evenly spread.
+        """Replace the infeasible actions of points (n, d) in a way that keeps evenly spread points evenly spread.
 
         Raises PointError, which names the state, if a state has no feasible action.
         """

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 def transport(u: Array, points: Array, masses: Array) -> NDArray[np.int64]:
-    """Map each of n uniform points `u` (n, d) to one of m `points` (m, d); return the indices (n,) of the latter.
+    """For each of n uniform points `u` (n, d), choose one of m `points` (m, d); return the chosen indices (n,).
 
-    Each of the m points is chosen in proportion to its mass in `masses` (m,). Nearby u are mapped to nearby points, so
-    evenly spread u give evenly spread points. The first coordinate of u chooses one of about m^(1/d) slices of equal
-    mass along the first coordinate of `points`. The other coordinates of u choose a point of this slice in the same
-    way.
+    Each of the m points is chosen in proportion to its mass in `masses` (m,). Rows of `u` that are close together
+    choose points that are close together, so evenly spread rows choose evenly spread points. To this end, the first
+    column of `u` chooses one of about m^(1/d) slices of equal mass along the first column of `points`, and the other
+    columns choose a point of this slice in the same way.
     """
     d = u.shape[1]
     if d == 0:

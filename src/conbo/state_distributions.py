@@ -6,9 +6,9 @@
 | Triangular, Normal | a density of the value itself, even on a log scale, truncated to the range          |
 | Weights            | a probability for every listed value, zero for the others                           |
 | Product            | independent parameters, each with one of the above                                  |
-| Density            | any function of the whole state: a density over real parameters, else a probability |
+| Density            | a function of the whole state, proportional to its density or probability           |
 
-An integer parameter follows the continuous distribution on [low - 1/2, high + 1/2], rounded.
+For an integer parameter, Uniform, Triangular and Normal are distributions on [low - 1/2, high + 1/2], rounded.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Uniform:
 
 @dataclass(frozen=True)
 class Triangular:
-    """A density that rises linearly from the lower bound to the mode and falls to the upper bound.
+    """A density that rises linearly from the parameter's lower bound to the mode, then falls linearly to the upper one.
 
     Parameters
     ----------
@@ -75,8 +75,8 @@ class Normal:
     Raises
     ------
     SpaceError
-        If a value is not finite or `sd` is not positive; when a study is created, also if the density over the range is
-        flat or not finite.
+        If a value is not finite or `sd` is not positive; when a study is created, also if `mean` is more than 30 `sd`
+        out of range, or `sd` is below 1e-12 or above 1e6 times the width of the range.
 
     Examples
     --------
@@ -105,7 +105,8 @@ class Weights:
     Raises
     ------
     SpaceError
-        If a weight is negative or not finite, or all are zero; when a study is created, also if a value is not valid.
+        If a weight is negative or not finite, or all are zero; when a study is created, also if a value with a positive
+        weight is not a value of the parameter.
 
     Examples
     --------
@@ -167,18 +168,19 @@ class Product:
 class Density:
     """A distribution P[s] given by a density of the whole state. A plain function of the state means the same.
 
-    States are drawn by the `sampler` if there is one; otherwise by rejection sampling if there is a `bound`; otherwise
-    from a fixed pool of Sobol points, in proportion to their densities.
+    Random states are drawn by the `sampler` if there is one. Otherwise, they are drawn from the list of all states if
+    there are at most 100,000, by rejection sampling if there is a `bound`, or else from a fixed pool of Sobol points,
+    in proportion to their densities.
 
     Parameters
     ----------
     function
-        ``function(state)`` returns the density, which need not be normalized. For Integer and Categorical parameters,
-        it is a probability of their values.
+        ``function(state)`` returns the density of a state, up to a constant factor. It is a density with respect to
+        Real parameters, in the user's units, and a probability with respect to Integer and Categorical ones.
     sampler
         ``sampler(generator, n)`` returns n states that follow the density.
     bound
-        A number that the function never exceeds.
+        A number that the function never exceeds, for rejection sampling.
 
     Raises
     ------
@@ -204,7 +206,7 @@ class Density:
 
 
 def _is_finite(value: object) -> bool:
-    """Return whether a value is a number that a float can hold."""
+    """Return whether a value is a finite number that does not exceed the range of a float."""
     return is_number(value) and abs(value) <= LARGEST_FLOAT
 
 

@@ -1,4 +1,4 @@
-"""The distribution of a single state parameter, on the unit interval to which its values are mapped."""
+"""The distribution of a single state parameter, on the unit interval in which its values are encoded."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class Marginal(Protocol):
 
     @property
     def n_atoms(self) -> float:
-        """Number of atoms (discrete values), infinite for a real parameter."""
+        """Number of atoms; infinite for a real parameter, which has a continuous distribution."""
 
     def atoms(self) -> tuple[Array, Array]:
-        """Return all k atoms (k,), the discrete values on the unit interval, and their probabilities (k,)."""
+        """Return the atoms (k,), which are encoded values of a discrete parameter, and their probabilities (k,)."""
 
     def quantile(self, p: Array) -> Array:
         """Return the quantiles, on the unit interval, of probabilities p."""
@@ -45,7 +45,7 @@ class Marginal(Protocol):
 
 
 class _Law(Protocol):
-    """A continuous distribution, whose methods have the names of scipy.stats."""
+    """A continuous distribution, with methods named as in scipy.stats."""
 
     def cdf(self, x: Array, /) -> Array: ...
     def pdf(self, x: Array, /) -> Array: ...
@@ -182,7 +182,7 @@ class _ScaledLaw:
 
 @dataclass(frozen=True)
 class _Continuous:
-    """The distribution of a parameter that is given by a continuous distribution, `law`, on the unit interval.
+    """The distribution of a parameter, derived from a continuous distribution `law` on the unit interval.
 
     A value of a discrete parameter has the probability of its bin, which is the set of numbers that encode this value.
     """

@@ -11,13 +11,14 @@ s²       sample variance of all deviations
 N        size of the sample of states that represents P[s], infinite if all states are listed
 =======  ==========================================================================================
 
-A deviation is the measured reward minus the reward that the model expected. The mean over P[s] is the model's mean plus
-Σ W_h (mean deviation in h). The better the model is, the narrower the interval. With a bad model the interval is still
-valid, because the model's expectations are fixed before rewards are measured (a control variate, or prediction-powered
-inference).
+A deviation is the measured reward minus the reward that the model expected. The mean reward over P[s] is estimated by
+the mean that the model expects, plus Σ W_h (mean deviation in h). The better the model is, the narrower the interval.
+With a bad model, the interval is still valid, because the model's expectations are fixed before rewards are measured (a
+control variate, or prediction-powered inference).
 
-The variance of the mean is Σ W_h² s_h² / n_h, plus s² / N for the sample that represents P[s]. The degrees of freedom
-are Satterthwaite's in Welch's form, which is right on average if all strata have the same variance.
+The variance of this estimate is Σ W_h² s_h² / n_h, plus s² / N because a sample represents P[s], plus the variance of
+the model's mean if that was computed from a sample of states. The degrees of freedom come from Satterthwaite's
+approximation in Welch's form, which is right on average if all strata have the same variance.
 """
 
 from collections.abc import Sequence
@@ -70,9 +71,9 @@ class Draws:
 
 
 def draw_each(shares: Array, n: int, generator: np.random.Generator) -> Draws:
-    """Draw n times from k <= n / 2 states: each state twice, and the remaining draws in proportion to probabilities.
+    """Draw n times from k <= n / 2 states: each state twice, and n - 2 k more draws in proportion to probabilities.
 
-    `shares` (k,) are the probabilities of the states, up to a factor.  Every state is a stratum.
+    `shares` (k,) are the probabilities of the states, up to a factor. Every state is a stratum.
     """
     k = len(shares)
     rest = (n - 2 * k) * shares / shares.sum()
@@ -85,11 +86,11 @@ def draw_each(shares: Array, n: int, generator: np.random.Generator) -> Draws:
 
 
 def draw_similar(features: Array, shares: Array, n: int, generator: np.random.Generator) -> Draws:
-    """Draw n times from N states: 4 to 7 times from every stratum, which consists of states with similar features.
+    """Draw n times from N states: 4 to 7 times from every stratum, which is a set of states with similar features.
 
-    Each state has k `features` (N, k); `shares` (N,) are the probabilities of the states, up to a factor.  Strata come
-    from repeated halving along the feature that varies most.  Each state is drawn in proportion to its probability, so
-    all draws have the same weight.
+    If n < 4, the only stratum has n draws. Each state has k `features` (N, k); `shares` (N,) are the probabilities of
+    the states, up to a factor. Strata come from repeated halving along the feature that varies most. Each state is
+    drawn in proportion to its probability, so all draws have the same weight.
     """
     parts = _split(features, np.arange(len(shares)), shares / shares.sum(), n)
     rows = [generator.choice(members, size, p=share / share.sum()) for members, share, size in parts]
@@ -134,13 +135,13 @@ def interval(
     expected
         The mean reward over P[s] that the model expects.
     deviations
-        The measured reward minus the one that the model expects, for every draw.
+        For every draw, the measured reward minus the reward that the model expects.
     strata, weights
         Stratum and weight of every draw. If some stratum has only one draw, all strata are merged into one.
     pool
-        Size of the sample of states that represents P[s].
+        Size of the sample of states that represents P[s]; infinite if all states are listed.
     expected_variance
-        Variance of `expected`, if it was estimated from a sample of states.
+        Variance of `expected` if it was computed from a sample of states, otherwise zero.
     """
     values, n = np.asarray(deviations, dtype=float), len(deviations)
     share = np.asarray(weights, dtype=float) / float(np.sum(weights))

@@ -45,7 +45,7 @@ class Region:
 
 @dataclass(frozen=True)
 class StudySummary:
-    """What a study has learned, by its model. Printed, it is two or three sentences.
+    """What a study has learned, according to its model. Printed, it is two or three sentences.
 
     Standard deviations are the model's uncertainty about its estimates, without the noise of single rewards. In the
     sentences, ± is 1.96 standard deviations. Without states, `single_action` and the fields after it are None.
@@ -61,13 +61,13 @@ class StudySummary:
     policy_value_std
         Standard deviation of that estimate.
     expected_gain
-        The highest knowledge gradient in 32 typical states: how much one evaluation in a state is expected to raise the
-        best expected reward of that state. It may be higher in untypical states.
+        The highest knowledge gradient among at most 32 typical states: how much the best evaluation in a state is
+        expected to improve the best expected reward of that state. Other states may have a higher one.
     reward_scale
         Standard deviation of the observed rewards.
     most_to_learn
-        The range of one state parameter, or some of its choices, where one more evaluation gains most: it has half of
-        the expected gains of all states. None if these are spread evenly.
+        Where one more evaluation is expected to gain most: a range of one state parameter, or some of its choices, that
+        has at least half of the expected gains of all states. None if these are spread evenly.
     single_action
         The best single action for all states, to be taken if the state is not known.
     single_action_value
@@ -80,7 +80,7 @@ class StudySummary:
         Standard deviation of that estimate.
     best_observed_value
         Mean over P[s] of the best observed reward of each state, which is measured and not estimated by the model. None
-        unless there are finitely many states, all of them were observed, rewards are nearly exact, and no constraints
+        unless there are finitely many states, all of them were observed, rewards have little noise, and no constraints
         are learned.
 
     Examples
@@ -105,7 +105,10 @@ class StudySummary:
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """Sentences on the policy's value, on how much more can be learned, and on the best observed actions."""
+        """Sentences on the policy's value and on what is left to learn.
+
+        If `best_observed_value` is known, the last sentence is on the best observed actions.
+        """
         if self.best_observed_value is None:
             return self._worth(), self._left()
         seen = as_precise(self.best_observed_value, self.policy_value_std)
@@ -221,9 +224,9 @@ def _left_to_learn(belief: Belief, policy: StatePolicy) -> dict[str, Any]:
 def where_concentrated(space: Space, states: Array, gains: Array, weights: Array) -> Region | None:
     """Return the region of states where expected gains are most concentrated; None if they are spread evenly.
 
-    A region is an interval of one numeric parameter, or some choices of a categorical one, with at least half of all
-    expected gains.  The one with the highest ratio of gain to probability is returned.  `states` (m, d_s) are in the
-    unit cube, `weights` (m,) are their probabilities, and `gains` (m,) are their expected gains times `weights`.
+    A region is an interval of one numeric parameter, or some choices of a categorical one, that has at least half of
+    all expected gains. The region with the highest ratio of gain to probability is returned. `states` (m, d_s) are in
+    the unit cube, `weights` (m,) are their probabilities, and `gains` (m,) are their expected gains times `weights`.
     """
     total = float(gains.sum())
     if not space.states or not total > 0:
@@ -244,9 +247,9 @@ def where_concentrated(space: Space, states: Array, gains: Array, weights: Array
 
 
 def _interval(places: Array, gains: Array, weights: Array) -> tuple[float, Array]:
-    """Among intervals that have at least half of all gains, find the one with the highest ratio of gain to probability.
+    """Find the interval with the highest ratio of gain to probability, among those with at least half of all gains.
 
-    Return this ratio, and the ends (2,) of the interval.  For m states, `places` (m,) are their positions on the unit
+    Return this ratio, and the ends (2,) of the interval. For m states, `places` (m,) are their positions on the unit
     interval, `gains` (m,) their gains, which add up to 1, and `weights` (m,) their probabilities.
     """
     order = np.argsort(places, kind="stable")
@@ -265,7 +268,7 @@ def _interval(places: Array, gains: Array, weights: Array) -> tuple[float, Array
 def _choices(places: Array, gains: Array, weights: Array) -> tuple[float, Array]:
     """Take the choices with the highest ratios of gain to probability, until they have half of all gains.
 
-    Return the total gain of the k choices taken, divided by their total probability, and their encodings (k,).  For m
+    Return the total gain of the k choices taken, divided by their total probability, and their encodings (k,). For m
     states, `places` (m,) are their encoded choices, `gains` (m,) their gains, which add up to 1, and `weights` (m,)
     their probabilities.
     """

@@ -24,7 +24,7 @@ def available_threads() -> int:
 
 @contextmanager
 def threads_for(n_observations: int) -> Iterator[None]:
-    """Let torch use only one thread within the `with` block, if there are few observations."""
+    """Let torch use only one thread within the `with` block, unless there are more than SMALL observations."""
     import torch  # slow to import, and counting processors does not need it
 
     before = torch.get_num_threads()
@@ -37,9 +37,10 @@ def threads_for(n_observations: int) -> Iterator[None]:
 
 
 def in_threads(function: Callable[[Item], Result], items: Sequence[Item], threads: int) -> list[Result]:
-    """Return the function's results for all items; `threads` threads compute them, each taking the next item when free.
+    """Return the function's results for all items, computed in parallel; `threads` is the largest number of threads.
 
-    The function should spend its time in compiled loops, which release the GIL. With one thread, this is a plain loop.
+    Each thread takes the next item when it is free. The function should spend its time in compiled loops, which release
+    the GIL. With one thread, this is a plain loop.
     """
     if threads == 1 or len(items) == 1:
         return [function(item) for item in items]

@@ -73,7 +73,7 @@ class Outcomes:
 
 
 def outcomes_of(result: object) -> Outcomes:
-    """Convert what an objective returned, which must be a number or a mapping with 'reward', to `Outcomes`.
+    """Convert what an objective returned, a number or a mapping with the key 'reward', to `Outcomes`.
 
     Raises RewardError if it is neither.
     """
@@ -106,7 +106,7 @@ class Trial:
     action
         The action as a dict from names to values.
     status
-        "running" from the suggestion on, then "completed" or "failed".
+        "running" until the trial has ended, even while it waits for a worker; then "completed" or "failed".
     outcomes
         The results of the evaluation; None unless the trial is completed.
     error
@@ -114,13 +114,14 @@ class Trial:
     worker
         Name of the process that asked for the trial or evaluates it; None if it is not known.
     leased
-        Whether a worker has a lease of the trial. If the worker dies, another one takes the trial over.
+        Whether a worker holds a lease on the trial. If the worker dies, another one takes the trial over.
     attempts
-        Number of the current evaluation, or of the next one if it has not begun; starts at 1.
+        Number of the last attempt to evaluate the trial, or of the next one if the trial waits for a worker. It starts
+        at 1, and grows if an attempt fails and is repeated, or loses its worker.
     started
-        When the last evaluation began, in UTC; None before.
+        When this attempt began, in UTC; None if it has not begun.
     finished
-        When the trial was completed or failed, in UTC; None before.
+        When the trial was completed or failed, in UTC; None until then.
     late
         A different reward that arrived after the trial was completed; None if there was none.
     seed
@@ -187,7 +188,7 @@ class Trial:
         return self.status == "failed" and self.error != "" and not lost
 
     def told(self, outcomes: Outcomes) -> Trial:
-        """Return the trial, completed with outcomes; raise TrialError if it has failed or has other outcomes."""
+        """Return the trial as completed with these outcomes; raise TrialError if it failed or has other outcomes."""
         if self.status == "failed":
             raise TrialError(f"trial {self.number} has failed and cannot be told a reward, but got {outcomes.reward}.")
         if self.outcomes is not None and self.outcomes != outcomes:
@@ -197,7 +198,10 @@ class Trial:
         return replace(self, status="completed", outcomes=outcomes)
 
     def failed(self, error: str = "") -> Trial:
-        """Return the trial as failed; raise TrialError if it is completed. A trial that has failed keeps its error."""
+        """Return the trial as failed with this error; raise TrialError if it is completed.
+
+        A trial that has already failed is returned unchanged.
+        """
         if self.status == "completed":
             raise TrialError(f"trial {self.number} was told reward={self.reward} and cannot fail any more.")
         return self if self.status == "failed" else replace(self, status="failed", error=str(error))
@@ -205,7 +209,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class SuggestedTrials:
-    """New trials that a method suggests, with their expected gain and cost."""
+    """New trials that a method suggests, with the expected gain of the best one and the expected cost of all."""
 
     trials: list[Trial]
     # expected gain of the best trial, in units of the reward; None if the method does not compute it
@@ -222,10 +226,10 @@ def unlike_before(told: Trial) -> RewardError:
 
 
 def check_trial(trial: Trial, space: Space, rule: SeedRule | None, learned: LearnedSettings, n_known: int) -> None:
-    """Raise an error that names the trial, unless it is valid in a study with `n_known` earlier trials.
+    """Raise an error that names the trial, unless it is valid in a study that has `n_known` trials.
 
-    Its point must belong to the space, and its seed must obey `rule`. If the trial is completed, its outcomes must
-    include those that the study constrains.
+    Its number must be that of a known trial or the next one, its point must belong to the space, and its seed must be
+    one that `rule` allows. If the trial is completed, its outcomes must include those that the study constrains.
     """
     if not 0 <= trial.number <= n_known:
         raise TrialError(f"trial {n_known} must come before trial {trial.number}, but is missing.")

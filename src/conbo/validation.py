@@ -61,15 +61,15 @@ class Validation:
     checks
         The states, with the evaluations in each.
     rule_name
-        Name of the decision rule with which the policy is compared; None in a space without states.
+        Name of the decision rule with which the policy is compared; None if there is no rule.
     named
         Whether the user chose the states; then all means are over these instead of P[s].
     pool
         Size of the sample of states that represents P[s]; None if all states are used.
     expected
-        Mean rewards over P[s] of the policy and of the rule, by the model.
+        Mean rewards over P[s], under the model, of the policy and of the rule.
     expected_variances
-        Variances of these two means, and of their difference, because states are sampled.
+        Variances of these two means and of their difference, which arise because states are sampled; zero if none are.
 
     Examples
     --------
@@ -104,7 +104,7 @@ class Validation:
 
     @property
     def rule_value(self) -> Interval | None:
-        """The mean reward over P[s] of the decision rule, with a 95 % interval; None if there is no rule."""
+        """The decision rule's mean reward over P[s], with a 95 % interval; None if there is no rule."""
         return None if self.rule_name is None else self._interval(lambda check: check.rule, 1)
 
     @property
@@ -132,7 +132,7 @@ class Validation:
 
     @property
     def has_result(self) -> bool:
-        """Whether all rewards of some state are measured; otherwise, there are no intervals."""
+        """Whether there is a state whose rewards have all been measured; without one, there are no intervals."""
         return any(check.is_complete for check in self.checks)
 
     @property
@@ -203,7 +203,7 @@ class Validation:
 def difference_in_words(difference: Interval, of_knowing: bool, maximize: bool) -> str:
     """Return a phrase that says how much better the policy is than a decision rule.
 
-    With `of_knowing`, the rule is the best single action, so the difference is the value of knowing the state.
+    If `of_knowing` is true, the rule is the best single action, so the difference is the value of knowing the state.
     """
     if of_knowing:
         text = f"knowing the state {'is worth' if maximize else 'saves'} {in_words(difference)}"
@@ -235,7 +235,7 @@ def _deviation(measurement: Measurement | None) -> float:
 
 
 def from_record(record: object) -> Validation:
-    """Read a validation from a JSON record of `Validation.to_record`; raise RecordError if the record is damaged."""
+    """Read a validation from the record that `to_record` returned; raise RecordError if the record is damaged."""
     fields = Fields.of(record, "validation")
     checks = fields.items("checks")
     return Validation(

@@ -1,4 +1,4 @@
-"""Protocols of acquisition functions and their recipes: the methods that the maximizer calls."""
+"""Protocols that acquisition functions and their recipes implement: the methods that the maximizer calls."""
 
 from typing import Protocol, runtime_checkable
 
@@ -10,39 +10,39 @@ from conbo.belief import Belief
 
 
 class Acquisition(Protocol):
-    """An acquisition function: says how useful an evaluation at a point (state, action) of the unit cube is.
+    """A function that says how useful an evaluation at a point (state, action) of the unit cube is.
 
-    Values are not negative, except for noisy estimates of small values.
+    Its values are not negative, but noisy estimates of small values may be.
     """
 
     @property
     def climbs_logarithm(self) -> bool:
-        """Whether local searches maximize the logarithm of the acquisition function."""
+        """Whether local searches maximize the logarithm of the acquisition function instead of the function itself."""
 
     def screen(self, points: Tensor) -> Tensor:
         """Return cheap approximate values (c,) at points (c, d), to screen many points."""
 
     def local(self, starts: Tensor) -> BatchedFunction:
-        """Return the smooth function that local searches from starts (r, d) maximize.
+        """Return the smooth function that local searches from r starts (r, d) maximize.
 
-        There are r starts.  The function takes k points (k, d) and the indices (k,) of their starts, and returns values
-        (k,) and gradients (k, d).
+        The function takes k points (k, d) and, for each point, the index (k,) of the start from which its search began.
+        It returns values (k,) and gradients (k, d).
         """
 
     def __call__(self, points: Tensor) -> Tensor:
-        """Return accurate values (c,) at points (c, d)."""
+        """Return values (c,) at points (c, d), at least as accurate as those of `screen` and `local`."""
 
 
 @runtime_checkable
 class SeedsMatter(Protocol):
-    """An acquisition function that depends on the random seed of the simulator in the next evaluation."""
+    """An acquisition function whose values depend on the random seed of the simulator in the next evaluation."""
 
     @property
     def seen_seeds(self) -> tuple[int, ...]:
         """Simulator seeds of the observations; empty if the values do not depend on the seed."""
 
     def for_seeds(self, seeds: Tensor) -> Acquisition:
-        """Return the acquisition function for c points, if point i is evaluated with the simulator seed `seeds[i]`."""
+        """Return the acquisition function of c points, of which point i is evaluated with simulator seed `seeds[i]`."""
 
 
 class AcquisitionRecipe(Protocol):

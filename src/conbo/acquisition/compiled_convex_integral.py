@@ -14,8 +14,9 @@ from conbo.loops.compiling import Array
 def tables(nodes: Tensor, cubic: Tensor, chord: Tensor, tails: Tensor) -> tuple[Array, ...]:
     """Return the first arguments of the compiled loop: arrays that depend on the nodes alone.
 
-    The parameters are the attributes of `ConvexIntegral` with the same names.  The nodes are the values of Z at which
-    functions are known, and the others are weights of the quadrature.
+    The parameters are the attributes of `ConvexIntegral` with the same names. The nodes are the values of Z ~ N(0, 1)
+    at which a convex function is known. The other three hold the weights with which it is integrated between the nodes
+    and beyond the outer ones.
     """
     z, (mass, first, second) = nodes.numpy(), tails.numpy()
     left, right = z[1] - z[0], z[-1] - z[-2]
@@ -43,8 +44,8 @@ def gains(
     """Estimate E[V(Z)] - V(0), Z ~ N(0, 1), for convex functions V that are given by their tangents at q nodes.
 
     V(z) is the highest posterior mean over actions if the new observation is z standard deviations above its
-    expectation.  Return best estimates (...), lower bounds (...), and the derivatives (..., q) of the best estimates
-    with respect to the slopes.
+    expectation.  Return estimates (...), lower bounds (...), and the derivatives (..., q) of the estimates with respect
+    to the slopes.
 
     Parameters
     ----------
@@ -56,7 +57,7 @@ def gains(
         Similarities (..., q-1), from 0 to 1, of the best actions at neighboring nodes.
     corner, smooth
         V is assumed to have a corner between two nodes if the similarity is below `corner`, and to be smooth if it is
-        above `smooth`.
+        above `smooth`; in between, the two estimates are blended.
     """
     shape = slopes.shape if intercepts.shape == slopes.shape else np.broadcast_shapes(intercepts.shape, slopes.shape)
     *rows, q = shape

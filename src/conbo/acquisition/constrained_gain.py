@@ -1,9 +1,9 @@
 """The knowledge gradient in each state, for a policy that must satisfy learned constraints.
 
 An evaluation measures the reward and the constrained outcomes, so it changes both the expected rewards and the
-probabilities of satisfying the constraints.  The utility U of an action is its expected reward if the constraints are
-satisfied, and the lowest expected reward of its state otherwise.  The gain of an evaluation in a state is the expected
-rise of the largest utility:
+probabilities of satisfying the constraints.  The utility U of an action is an expectation: with the probability P that
+it satisfies the constraints, the action earns its expected reward μ; otherwise, it earns only M, the lowest expected
+reward of any action in its state.  The gain of an evaluation in a state is the expected rise of the largest utility:
 
     U(x') = M + (μ(x') - M) P(x'),      gain = E[max_x' Uⁿ⁺¹(x')] - max_x' Uⁿ(x')
 
@@ -18,14 +18,17 @@ t           ``threshold``         slack of an action that just satisfies the con
 P(ζ)        ``feasible``          Π Φ((m + τ̃ ζ - t) / √(v - τ̃²)), the probability of satisfying all constraints
 ==========  ====================  =====================================================================
 
-Given the ζ of all constraints, the (μ + σ̃ z - M) P are lines in z, and their expected maximum is exact.  The mean over
-ζ is taken over a few quasi-random values, the fantasies.  The current utility is a mean over the same fantasies, so no
-gain is negative.  The maximum is over a short list of actions: the policy's action, the candidate's action, and those
-of the pool that would be best if rewards were higher, or constraints more likely to be satisfied, than expected.
+A slack is the amount by which an outcome satisfies its constraint; slacks are standardized.  Given the ζ of all
+constraints, the (μ + σ̃ z - M) P are lines in z, and their expected maximum is computed exactly.  The expectation over
+ζ is approximated by a mean over a few quasi-random values, the fantasies.  The current utility is a mean over the same
+fantasies, so no gain is negative.  The maximum is over a short list of actions: the policy's action, the candidate's
+action, and those of the pool that would be best if rewards were higher, or constraints more likely to be satisfied,
+than expected.
 
 This is the constrained knowledge gradient of Ungredda & Branke, "Bayesian Optimization for Constrained Problems"
 (2021), applied in every state.  Their policy maximizes U; ours maximizes the expected reward among the actions that
-satisfy the constraints with a given confidence.  The two differ little once the constraints are known near the policy.
+satisfy the constraints with a given confidence.  The two differ little once the outcomes are well known near the
+policy's actions.
 """
 
 from collections.abc import Callable
@@ -54,8 +57,8 @@ def state_gains(belief: Belief, actions: Tensor, rule: GainRule) -> StateValue:
     """Return the object that computes knowledge gradients of candidates in states.
 
     Searches for each state's best action start from the pool `actions` (p, d_x).  `rule` says how a knowledge gradient
-    follows from the posterior means after the evaluation.  If constraints are learned, `rule` is not used, because
-    `ConstrainedGains` has a rule of its own.
+    is computed from the posterior means after the evaluation.  If constraints are learned, `rule` is ignored, because
+    `ConstrainedGains` computes knowledge gradients in a way of its own.
     """
     if belief.constraints is None:
         return belief.posterior.action_search(belief.space, actions).gains(rule)
@@ -64,7 +67,7 @@ def state_gains(belief: Belief, actions: Tensor, rule: GainRule) -> StateValue:
 
 @dataclass(frozen=True)
 class MeansAhead:
-    """Posterior means of the reward, or of a constraint's slack, after an evaluation at one of k candidates.
+    """Posterior means of the reward, or of a constraint's slack, if one of k candidates is evaluated.
 
     There are q actions in each of m states. After the evaluation, a posterior mean is `mean` + `slope` z, where
     z ~ N(0, 1) is the standardized observation at the candidate. A slack is the amount by which an outcome satisfies
@@ -77,7 +80,7 @@ class MeansAhead:
 
 @dataclass(frozen=True)
 class SlackAhead:
-    """The posterior of a constraint's standardized slack after an evaluation at one of k candidates.
+    """The posterior of a constraint's standardized slack if one of k candidates is evaluated.
 
     A slack is the amount by which an outcome satisfies its constraint. There are q actions in each of m states. After
     the evaluation, the posterior mean of a slack is `mean` + `slope` ζ, and its variance is `variance` - `slope`².
@@ -108,8 +111,9 @@ def gain_of(
 ) -> GainWithDerivatives:
     """Return how much an evaluation is expected to raise the highest utility of each state, with derivatives.
 
-    The utility of an action is its expected reward if it satisfies the constraints, and `worst` otherwise.  The highest
-    utility is the maximum over q actions.  There are k candidates for the evaluation, and m states.
+    The utility of an action is a weighted mean of its expected reward and `worst`.  The weights are the probabilities
+    that the action satisfies the constraints and that it does not.  The highest utility is the maximum over q actions.
+    There are k candidates for the evaluation, and m states for each.
 
     Parameters
     ----------
@@ -120,7 +124,7 @@ def gain_of(
     allowed
         Zero for actions (k, m, q) that violate a known limit, and one for others; None if there are no known limits.
     fantasies
-        f draws (f, constraints) of the standardized observations of the slacks, over which the mean is taken.
+        f draws (f, constraints) of the standardized observations of the slacks; the gain is a mean over these draws.
     """
     height, fantasies = reward.mean - worst[..., None], fantasies.to(reward.mean)
     log_feasible, rises = height.new_zeros(*height.shape[:2], len(fantasies), height.shape[2]), []  # (k, m, f, q)
@@ -152,14 +156,17 @@ def gain_of(
 
 @dataclass(frozen=True)
 class ConstrainedLineGains:
-    """Constrained knowledge gradients of k candidates in m states, with gradients with respect to the candidates."""
+    """Constrained knowledge gradients of k candidates in m states each.
+
+    `gradient` returns their gradients with respect to the candidates.
+    """
 
     gain: GainWithDerivatives
     lines: list[LookAheadLines]  # posterior means after the evaluation: of the reward, then of each constraint's slack
 
     @property
     def values(self) -> Tensor:
-        """Constrained knowledge gradients (k, m) of k candidates in m states."""
+        """Constrained knowledge gradients (k, m) of k candidates in m states each."""
         return self.gain.values
 
     def gradient(self, weights: Tensor) -> Tensor:
@@ -199,7 +206,7 @@ class ConstrainedGains:
     def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
         """Return a fast function for screening, from candidates (r, d) to rough constrained knowledge gradients (r, m).
 
-        The knowledge gradients of each of the r candidates are those in the m `states` (m, d_s).
+        For each of the r candidates, it computes the knowledge gradients in the m `states` (m, d_s).
         """
         lists, (m, d_s) = self.lists(states), states.shape
         points = torch.cat([states[:, None].expand(-1, lists.actions.shape[1], -1), lists.actions], -1)
@@ -288,7 +295,7 @@ class ConstrainedGains:
         return posterior.mean(points), posterior.variance(points).sqrt()
 
     def _allowed(self, points: Tensor) -> Tensor | None:
-        """Return 1 for points (..., d) that satisfy the known limits of the space, else 0; None without limits."""
+        """Return 1 for points (..., d) that satisfy the known limits and 0 for others; None if there are no limits."""
         if self.belief.space.feasible_set is None:
             return None
         return contains(self.belief.space, points).to(points)
@@ -297,9 +304,9 @@ class ConstrainedGains:
 class ConstrainedStatesAhead:
     """A function from candidates to their constrained knowledge gradients in fixed states.
 
-    There are r sets of m states, and every candidate is given with the index of its set.  The best action of a state is
-    sought in a short list of actions that may become the best.  The action of the first candidate with a given set is
-    added to the lists of this set's states.  Later candidates do not change the lists, so that the knowledge gradient
+    There are r sets of m states, and every candidate comes with the index of its set.  The best action of a state is
+    sought in a short list of actions that may become the best.  When a set is first used, the action of its candidate
+    is added to the lists of all states in the set.  Later candidates do not change the lists, so the knowledge gradient
     is a smooth function of the candidate.
     """
 
@@ -311,9 +318,9 @@ class ConstrainedStatesAhead:
         self._own = states.new_full((len(states), self._actions.shape[-1]), torch.nan)
 
     def __call__(self, candidates: Tensor, rows: Tensor) -> ConstrainedLineGains:
-        """Compute constrained knowledge gradients (k, m) of k candidates (k, d), each in m states of its own.
+        """Compute constrained knowledge gradients (k, m) of k candidates (k, d), each in the m states of its set.
 
-        The fixed states are sets of m states, and the states of candidate i are those of the set `rows[i]`.
+        There are several fixed sets of m states, and the set of candidate i has the index `rows[i]`.
         """
         new = self._own[rows].isnan().any(-1)
         self._own[rows[new]] = candidates[new, self._states.shape[-1] :]

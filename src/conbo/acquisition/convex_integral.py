@@ -3,18 +3,19 @@
 The knowledge gradient in a state s_i is such an expectation, with V(z) = max_x' [μ(s_i, x') + σ̃(s_i, x') z]: the best
 posterior mean of s_i if the new observation is z standard deviations above its expectation.  At every node z_j, the
 maximizer x*_j gives the value V(z_j) and, by the envelope theorem, the slope σ̃(s_i, x*_j).  One of the nodes is zero.
-From these values and slopes follow
+From these values and slopes follow three numbers.  All integrals are with respect to the standard normal density.
 
-- a lower bound: the integral of the highest tangent (KG_h of the ConBO paper, with these nodes);
-- an upper bound: the integral of chords between nodes and, beyond the outer nodes, of lines with the steepest slope of
-  any action;
-- a best estimate.  If the maximizers of two neighboring nodes are similar, V is smooth between them, and the estimate
-  integrates the cubic through both values and slopes.  If they are dissimilar, V has a corner, and the estimate
-  integrates the two tangents.  In between, it blends both by similarity.  It is clipped to the bounds.
+- A lower bound: the integral of the highest tangent (KG_h of the ConBO paper, with these nodes).
+- An upper bound: the integral of chords between nodes and, beyond the outer nodes, of lines with the steepest slope of
+  any action.
+- A best estimate.  If the maximizers of two neighboring nodes are similar, V is taken to be smooth between them, and
+  the estimate integrates the cubic that has V's values and slopes at both nodes.  If they are dissimilar, V is taken
+  to have a corner, and the estimate integrates the higher of the two tangents.  In between, it blends both by
+  similarity.  Between two nodes, the estimate is clipped to the bounds.
 
-All functions are relative to the tangent at zero: D(z) = V(z) - V(0) - V'(0) z ≥ 0, and the gain is E[D(Z)].  For given
-similarities, the best estimate is a linear combination of the values D_j and slopes d_j of D at the nodes, so its
-derivatives are the coefficients.
+The code works with V minus its tangent at zero: D(z) = V(z) - V(0) - V'(0) z ≥ 0, so that the gain is E[D(Z)].  For
+given similarities, the best estimate is a linear combination of the values D_j and slopes d_j of D at the nodes, and
+its derivatives with respect to them are the coefficients.
 
 There are two implementations: torch code, which is the reference and runs on any device, and the compiled loop of
 `compiled_convex_integral.py`, which is used on a CPU if Numba is installed.
@@ -36,10 +37,10 @@ SPREAD = 2.3  # standard deviation of the normal distribution whose quantiles ar
 
 
 def quantile_nodes(n: int, spread: float = SPREAD) -> Tensor:
-    """Return n values z (n,), the nodes at which a convex function of Z ~ N(0, 1) is computed to estimate its mean.
+    """Return n nodes (n,): values z at which a convex function V is computed, to estimate E[V(Z)] for Z ~ N(0, 1).
 
-    The nodes are quantiles, with equally spaced probabilities, of a normal distribution with standard deviation
-    `spread`. n must be odd, so that the middle node is 0.
+    The nodes are quantiles, with equally spaced probabilities, of a normal distribution with mean zero and standard
+    deviation `spread`. n must be odd, so that the middle node is 0.
     """
     ranks = (2 * torch.arange(1, n + 1, dtype=torch.float64) - 1) / (2 * n)
     nodes = spread * torch.special.ndtri(ranks)
@@ -80,9 +81,9 @@ class ConvexIntegral:
     def cubic(self) -> Tensor:
         """Weights (4, q-1) with which the cubic between two neighboring nodes is integrated, for the q-1 intervals.
 
-        The cubic has given values and slopes at both nodes. Its integral with the standard normal density is the dot
-        product of the interval's four weights with (value at the left node, slope at the left node, value at the right
-        node, slope at the right node).
+        The cubic has given values and slopes at both nodes.  Its integral with respect to the standard normal density
+        is the dot product of the interval's four weights with (value at the left node, slope at the left node, value at
+        the right node, slope at the right node).
         """
         h = self.nodes[1:] - self.nodes[:-1]
         m0, m1, m2, m3 = self._powers
@@ -93,8 +94,8 @@ class ConvexIntegral:
     def chord(self) -> Tensor:
         """Weights (2, q-1) with which the line between two neighboring nodes is integrated, for the q-1 intervals.
 
-        The line (chord) has given values at both nodes. Its integral with the standard normal density is the dot
-        product of the interval's two weights with the values at the left and at the right node.
+        The line (chord) has given values at both nodes.  Its integral with respect to the standard normal density is
+        the dot product of the interval's two weights with the values at the left and at the right node.
         """
         h = self.nodes[1:] - self.nodes[:-1]
         m0, m1 = self._powers[:2]
@@ -134,22 +135,23 @@ class ConvexIntegral:
         return weights, (weights * _ends(gain, slope)).sum(-2)
 
     def lower(self, gain: Tensor, slope: Tensor) -> Tensor:
-        """Return a lower bound (...) of E[V(Z)] - V(0), Z ~ N(0, 1), for convex functions V with known tangents.
+        """Return lower bounds (...) on E[V(Z)] - V(0), Z ~ N(0, 1), for convex functions V with known tangents.
 
-        A convex function lies above its tangents, so the bound is the expectation of the highest tangent. With
-        D = V minus the tangent of V at zero, `gain` and `slope` (..., q) are the values and slopes of D at the q nodes.
+        A convex function lies above its tangents, so the expectation of the highest tangent is a lower bound.  Here, D
+        is V minus the tangent of V at zero, and `gain` and `slope` (..., q) are the values and slopes of D at the q
+        nodes.
         """
         mass, first, _ = self.tails
         inside = self.tangents(gain, slope)[1].sum(-1)
         return inside + (gain[..., [0, -1]] * mass + slope[..., [0, -1]].abs() * first).sum(-1)
 
     def upper(self, gain: Tensor, steepest: Tensor) -> Tensor:
-        """Return an upper bound (...) of E[V(Z)] - V(0), Z ~ N(0, 1), for convex functions V that are known at q nodes.
+        """Return upper bounds (...) on E[V(Z)] - V(0), Z ~ N(0, 1), for convex functions V that are known at q nodes.
 
         Between two nodes, a convex function lies below the line through its values there (the chord).  Beyond an outer
-        node, it lies below the line through its value there with the steepest slope.  With D = V minus the tangent of
-        V at zero, `gain` (..., q) are the values of D at the nodes, and `steepest` (..., 2) are the lowest and the
-        highest slope that D has anywhere.
+        node, it lies below the line that starts from its value there with the steepest slope of the function.  Here, D
+        is V minus the tangent of V at zero, `gain` (..., q) are the values of D at the nodes, and `steepest` (..., 2)
+        are the lowest and the highest slope that D has anywhere.
         """
         mass, first, _ = self.tails
         inside = (self.chord * torch.stack([gain[..., :-1], gain[..., 1:]], -2)).sum((-2, -1))
@@ -214,9 +216,9 @@ class ConvexIntegral:
         the next one.  A negative c counts as zero.  A positive c is multiplied by the entry of `smooth` (..., q-1) for
         that interval, which is 1 where V is smooth between two nodes and 0 where V has a corner.
 
-        With D = V minus the tangent of V at zero, `gain` and `slope` (..., q) are the values and slopes of D at the q
-        nodes.  Also return weights (..., 2, 4).  What is added in a tail is the dot product of its four weights with
-        D's value and slope at the outer node, then D's value and slope at the next node.
+        Here, D is V minus the tangent of V at zero, and `gain` and `slope` (..., q) are the values and slopes of D at
+        the q nodes.  Also return weights (..., 2, 4).  What is added in a tail is the dot product of its four weights
+        with D's value and slope at the outer node, then D's value and slope at the next node.
         """
         h = (self.nodes[1:] - self.nodes[:-1])[[0, -1]]
         sign = torch.tensor([1.0, -1.0], dtype=h.dtype, device=h.device)

@@ -81,9 +81,10 @@ class EntropySearch(_EntropySearch):
 class PredictiveEntropySearch(_EntropySearch):
     """A recipe for conditional predictive entropy search (PES_c).
 
-    PES_c is how much the entropy of an observation is expected to fall if a state's best action becomes known. With
-    `estimate="density"`, entropies are computed from estimated densities of the observation. With "moments", they are
-    those of Gaussians with the same variances, which is cheaper, but makes the result too low.
+    PES_c is how much the entropy of an observation is expected to fall if a state's best action becomes known.  With
+    `estimate="density"`, entropies are computed from estimated densities of the observation.  With "moments", the
+    observation is treated as Gaussian, and only its variances are estimated.  This is cheaper, but makes the result too
+    low.
     """
 
     estimate: str = "density"
@@ -97,9 +98,10 @@ class PredictiveEntropySearch(_EntropySearch):
 class MaxValueEntropySearch(_EntropySearch):
     """A recipe for conditional max-value entropy search (MES_c).
 
-    MES_c is how much the entropy of an observation is expected to fall if a state's best value becomes known. With
-    `estimate="density"`, entropies are computed from estimated densities of the observation. With "moments", they are
-    those of Gaussians with the same variances, which is cheaper, but makes the result too low.
+    MES_c is how much the entropy of an observation is expected to fall if a state's best value becomes known.  With
+    `estimate="density"`, entropies are computed from estimated densities of the observation.  With "moments", the
+    observation is treated as Gaussian, and only its variances are estimated.  This is cheaper, but makes the result too
+    low.
     """
 
     draws: int = 16384
@@ -146,11 +148,11 @@ class Information:
         self._normals, self._errors = normal[:, :-1], normal[:, -1]
 
     def at(self, states: Tensor) -> "StatesInformed":
-        """Return a function from candidates to the mutual information between their observations and peaks of states.
+        """Return a function from candidates to the mutual information between observations there and peaks of states.
 
-        A peak is the best action or the best value of a state.  The states (r, m, d_s) are r sets of m states; every
-        candidate is given with the index of its set.  Functions are drawn from the model in these states once, for all
-        calls.
+        A peak is the best action or the best value of a state.  `states` (r, m, d_s) holds r sets of m states, and
+        every candidate is given with the index of its set.  Functions are drawn from the model in these states only
+        once, not in every call.
         """
         flat = states.flatten(0, 1)
         known: dict[bytes, int] = {}
@@ -162,9 +164,9 @@ class Information:
     def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
         """Return a cheap function for screening, from candidates (r, d) to mutual information (r, m).
 
-        The mutual information is between the observation at each of r candidates and the peak of each of m states
+        The mutual information is between the observation at each of r candidates and the peak of each of the m `states`
         (m, d_s).  A peak is the best action or the best value of a state.  The function is cheap because it treats
-        observations as Gaussian, and uses only a few draws from the model.
+        observations as Gaussian, and uses fewer draws from the model.
         """
         tables, m = self.tables(states, climb=0), len(states)
 
@@ -179,10 +181,11 @@ class Information:
         return function
 
     def gains(self, candidates: Tensor, states: Tensor, tables: PeakTables, which: Tensor) -> LineGains:
-        """Compute the mutual information (k, m) of observations at k candidates (k, d) with the peaks of m states each.
+        """Compute the mutual information (k, m) between observations at k candidates and the peaks of m states each.
 
-        A peak is the best action or the best value of a state, and the states are (k, m, d_s). `tables` holds draws of
-        the model in these states, and `which` (k, m) is the index of each state in `tables`.
+        A peak is the best action or the best value of a state.  The candidates are (k, d), and each has m states of its
+        own, `states` (k, m, d_s).  `tables` holds functions drawn from the model in these states, and `which` (k, m) is
+        the index of each state in `tables`.
         """
         shape, mine = which.shape, tables.select(which.flatten())
         actions = mine.points[..., self.belief.n_state_dims :].unflatten(0, shape)
@@ -193,8 +196,8 @@ class Information:
     def tables(self, states: Tensor, climb: int) -> PeakTables:
         """Draw functions from the model in each of c states (c, d_s), at actions that are likely to be its best ones.
 
-        A draw holds the values at all these actions.  Some of the actions are found by local searches of `climb` steps.
-        With `climb=0`, there are no local searches and fewer draws.
+        A draw holds the values at all these actions.  Some of the actions are found by local searches of at most
+        `climb` steps.  With `climb=0`, there are no local searches and fewer draws.
         """
         actions = self._actions(states, climb)
         c, p, _ = actions.shape
@@ -212,7 +215,8 @@ class Information:
     def _actions(self, states: Tensor, climb: int) -> Tensor:
         """Return, for each of c states (c, d_s), p actions (c, p, d_x) that are likely to be its best ones.
 
-        Some of the actions are found by local searches of `climb` steps; with `climb=0`, none are.
+        Some of the actions are found by local searches of at most `climb` steps; with `climb=0`, none are.  If the
+        space has few actions, all of them are returned.
         """
         if self._every is not None:
             return self._every.expand(len(states), -1, -1)
@@ -227,7 +231,7 @@ class Information:
 
 
 class StatesInformed:
-    """A function from candidates to the mutual information between their observations and peaks of fixed states.
+    """A function from candidates to the mutual information between observations there and peaks of fixed states.
 
     A peak is the best action or the best value of a state.
     """
@@ -236,9 +240,9 @@ class StatesInformed:
         self._information, self._states, self._tables, self._index = information, states, tables, index
 
     def __call__(self, candidates: Tensor, rows: Tensor) -> LineGains:
-        """Compute the mutual information (k, m) of observations at k candidates (k, d) with the peaks of m states each.
+        """Compute the mutual information (k, m) between observations at k candidates and the peaks of m states each.
 
-        A peak is the best action or the best value of a state. The fixed states are sets of m states, and
-        the states of candidate i are those of the set `rows[i]`.
+        A peak is the best action or the best value of a state.  The candidates are (k, d).  There are several fixed
+        sets of m states, and the set of candidate i has the index `rows[i]`.
         """
         return self._information.gains(candidates, self._states[rows], self._tables, self._index[rows])

@@ -20,8 +20,8 @@ label              the peak of a draw: the index of its best action, or the quan
 =================  ===========================================================================================
 
 Densities of Z are computed on a grid.  So before the correction, every estimate is the mutual information of a discrete
-joint distribution: it is not negative, and it is zero if σ̃ is zero.  In shapes, c is the number of pairs of a candidate
-and a state.
+joint distribution: it is not negative, and it is zero if σ̃ is zero.  In shapes, c is the number of pairs of a
+candidate and a state.
 """
 
 from collections.abc import Callable
@@ -48,7 +48,7 @@ Estimate = Callable[[Tensor, "PeakTables"], tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True)
 class PeakTables:
-    """N joint draws of the model's function in each of c states, at p actions that are likely to be the best ones."""
+    """N functions drawn from the model in each of c states, jointly at p actions that are likely to be its best."""
 
     points: Tensor  # (c, p, d), the actions with their state, in the unit cube
     whitening: Tensor  # (c, p, p), V Λ^-½
@@ -58,22 +58,23 @@ class PeakTables:
     errors: Tensor  # (N,), standard normal draws for the part of Z that ξ does not determine
 
     def select(self, rows: Tensor) -> "PeakTables":
-        """Return the tables of the states with the given indices."""
+        """Return the draws in the states with the indices `rows`."""
         of_states = (self.points, self.whitening, self.values, self.labels)
         points, whitening, values, labels = (t[rows] for t in of_states)
         return PeakTables(points, whitening, values, labels, self.normals, self.errors)
 
 
 def which_peak(values: Tensor) -> Tensor:
-    """Return the index (..., N) of the highest value of each of N draws (..., N, p) of p function values."""
+    """Return the indices (..., N) of the highest values of N draws (..., N, p), each of p function values."""
     return values.argmax(-1)
 
 
 def which_value(values: Tensor) -> Tensor:
-    """Return the quantile bin (..., N) of the highest value of each of N draws (..., N, p) of p function values.
+    """Return the quantile bins (..., N) of the highest values of N draws (..., N, p), each of p function values.
 
-    Bins get finer towards both ends.  A state's best value is hardly below its best known reward, so if that reward is
-    nearly exact, the lowest bins are the most informative.
+    Bins get finer towards both ends, because very high and very low best values are the most informative.  A state's
+    best value is hardly ever below its best known reward.  So if that reward is nearly exact, the draws in which no
+    action exceeds it have nearly the same best value, and fall into the lowest bins.
     """
     best = values.amax(-1)
     n = best.shape[-1]
@@ -86,12 +87,12 @@ def which_value(values: Tensor) -> Tensor:
 
 
 def root_and_whitening(covariance: Tensor, prior: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the matrices V √Λ and V Λ^-½ (c, p, p) of c covariance matrices V Λ Vᵀ (c, p, p) of p variables.
+    """Return V √Λ and V Λ^-½, both (c, p, p), for c covariance matrices V Λ Vᵀ (c, p, p) of p variables.
 
-    V has the eigenvectors as columns, and Λ the eigenvalues on its diagonal.  Eigenvalues that are only rounding
-    errors, compared with the prior variance of the variables, `prior` (c,), get columns of zeros in both results.  The
-    others are sorted by decreasing size, because V √Λ is multiplied with a quasi-random sequence, which is most even in
-    its first dimensions.
+    V has the eigenvectors as columns, and Λ the eigenvalues on its diagonal.  An eigenvalue that is tiny relative to
+    the prior variance, `prior` (c,), is only a rounding error, and its column is zero in both results.  The columns are
+    sorted by decreasing eigenvalue, because V √Λ is multiplied with a quasi-random sequence, which is most even in its
+    first dimensions.
     """
     variances, vectors = torch.linalg.eigh(covariance)
     variances, vectors = variances.flip(-1), vectors.flip(-1)
@@ -104,9 +105,10 @@ def root_and_whitening(covariance: Tensor, prior: Tensor) -> tuple[Tensor, Tenso
 def predictive(slope: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
     """Estimate the mutual information between the standardized observation Z and a state's best action or best value.
 
-    This is H[Z] - E H[Z | peak], where the peak is the best action or value, and H are entropies.  Densities of Z are
+    This is H[Z] - E H[Z | peak], where the peak is the best action or value, and H is the entropy.  Densities of Z are
     smoothed histograms over the draws.  There are c pairs of a candidate and a state, and the estimates are (c,).  Also
-    return their derivatives (c, p) with respect to `slope` (c, p): how the posterior means at p actions change with Z.
+    return their derivatives (c, p) with respect to `slope` (c, p), which says how the posterior means at p actions
+    change with Z.
     """
     n = len(tables.normals)
     sharpest = float(outcome(whitened(slope, tables), tables)[1].amin()) ** 0.5
@@ -139,8 +141,8 @@ def moments(slope: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
 
     This is ½ log Var[Z] - ½ E log Var[Z | peak], where the peak is the best action or value.  It would be exact if Z
     were Gaussian given the peak; otherwise it is too low.  There are c pairs of a candidate and a state, and the
-    estimates are (c,).  Also return their derivatives (c, p) with respect to `slope` (c, p): how the posterior means at
-    p actions change with Z.
+    estimates are (c,).  Also return their derivatives (c, p) with respect to `slope` (c, p), which says how the
+    posterior means at p actions change with Z.
     """
     return with_derivative(lambda b: gaussian_information(b, tables), slope, tables)
 
@@ -164,12 +166,14 @@ def gaussian_information(b: Tensor, tables: PeakTables) -> Tensor:
 def retrospective(slope: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
     """Estimate the mutual information H[x*] - E H[x* | Z] between the observation Z and a state's best action x*.
 
-    H are entropies.  There are c pairs of a candidate and a state, and the estimates are (c,).  All draws of the
-    state's function are conditioned on Z = z, for several z, and the frequency of each best action is counted.
+    H is the entropy.  There are c pairs of a candidate and a state, and the estimates are (c,).  All draws of the
+    state's function are conditioned on Z = z, for several z, and for each z it is counted how often each action is the
+    best.
 
-    Also return the derivatives (c, p) with respect to `slope` (c, p): how the posterior means at p actions change with
-    Z. Counts have no derivative.  Instead, log (P(x* | Z) / P(x*)) is averaged over draws and differentiated, and only
-    the value of Z in each draw is taken to depend on the slopes.
+    Also return the derivatives (c, p) with respect to `slope` (c, p), which says how the posterior means at p actions
+    change with Z.  Counts have no derivative.  Instead, log (P(x* | Z) / P(x*)) is averaged over the draws and
+    differentiated.  In this average, only the value of Z in each draw depends on the slopes; the probabilities and the
+    draw's best action are held fixed.
     """
     n, k = len(tables.normals), tables.points.shape[1]
     nodes = torch.linspace(-REACH, REACH, NODES, dtype=slope.dtype, device=slope.device)
@@ -218,22 +222,22 @@ def whitened(slope: Tensor, tables: PeakTables) -> Tensor:
 
 
 def outcome(b: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
-    """Return mean (c, N) and variance (c,) of the observation Z given each of N draws of the state's function.
+    """Return the mean (c, N) of the observation Z given each of N draws of the state's function, and its variance (c,).
 
-    There are c pairs of a candidate and a state. `b` (c, p) are the whitened slopes of the posterior means at p actions
-    as functions of Z (see `whitened`).
+    The variance is the same for all draws.  There are c pairs of a candidate and a state.  `b` (c, p) are the whitened
+    slopes of the posterior means at p actions as functions of Z (see `whitened`).
     """
     left = 1 - b.square().sum(-1)
     return b @ tables.normals.mT, left.clamp(1e-6, 1.0)
 
 
 def corrected(joint: Tensor) -> Tensor:
-    """Return mutual information (c,) without the bias that is inversely proportional to the number of draws.
+    """Return mutual information (c,), corrected for the bias that is inversely proportional to the number of draws.
 
-    There are c pairs of a candidate and a state.  From each half of the draws, `joint` (c, 2, k, cells) holds a joint
-    distribution of the draw's label and the observation Z at the candidate.  A label says which action is the best one
-    of the draw, or how high its best value is, and k is the number of labels.  The range of Z is divided into cells.
-    The result is twice the mutual information from all draws, minus the mean of those from the two halves.
+    There are c pairs of a candidate and a state.  For each half of the draws, `joint` (c, 2, k, cells) holds the joint
+    distribution of a draw's label and the observation Z at the candidate.  A label says which action is the best one of
+    the draw, or how high its best value is, and k is the number of labels.  The range of Z is divided into cells.  The
+    result is twice the mutual information from all draws, minus the mean of the two values from the halves.
     """
     # Since Σ P dlog(P / (P_z P_label)) = 0, the derivative may treat the logarithms as constant.
     with torch.no_grad():

@@ -68,10 +68,10 @@ def _compiles(a: Tensor, b: Tensor) -> bool:
 
 
 def _integrate(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the gains E[max (a + b Z)] - max a of n lines, and the derivatives of E[max (a + b Z)] in a and in b.
+    """Return the gains E[max (a + b Z)] - max a of n lines, with derivatives.
 
-    Z is standard normal, and the lines a + b z have intercepts a and slopes b (..., n).  The gains are (...), and the
-    derivatives (..., n).
+    Z is standard normal, and the lines a + b z have intercepts a and slopes b (..., n).  The gains are (...).  The
+    derivatives (..., n) of E[max (a + b Z)] are with respect to a, then b.
     """
     start, end = winning_intervals(a, b)
     wins = start < end
@@ -106,9 +106,9 @@ def winning_intervals(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 def _gain(b: Tensor, start: Tensor, wins: Tensor) -> Tensor:
     """Return the gains E[max (a + b Z)] - max a, Z ~ N(0, 1), of n lines a + b z, from their slopes b (..., n).
 
-    `start` (..., n) is the z where a line begins to be the highest, and `wins` (..., n) whether it ever is.  A gain is
-    the sum, over the corners c of the maximum, of the change of slope at c times E[(Z - |c|)⁺].  The gains have the
-    shape (...).
+    `start` (..., n) is the z where a line begins to be the highest, and `wins` (..., n) says whether it ever is.  The
+    highest line changes at corners z = c.  A gain is the sum, over these corners, of the change of slope at c times
+    E[(Z - |c|)⁺].  The gains have the shape (...).
     """
     order = torch.where(wins, b, torch.inf).argsort(dim=-1, stable=True)
     slopes, corners, real = b.gather(-1, order), start.gather(-1, order), wins.gather(-1, order)
@@ -134,7 +134,7 @@ def normal_density(z: Tensor) -> Tensor:
 
 
 def interval_probability(start: Tensor, end: Tensor) -> Tensor:
-    """Return P[start < Z < end], Z ~ N(0, 1); if start > 0, it is computed in the left tail, to avoid cancellation."""
+    """Return P[start < Z < end], Z ~ N(0, 1); if start > 0, the mirrored interval is used, to avoid cancellation."""
     flip = start > 0
     low, high = torch.where(flip, -end, start), torch.where(flip, -start, end)
     return torch.special.ndtr(high) - torch.special.ndtr(low)

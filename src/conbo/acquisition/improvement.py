@@ -2,9 +2,9 @@
 
     EI(p) = σ h(u),   h(u) = φ(u) + u Φ(u),   u = (μ - best) / σ
 
-Reference: Jones, Schonlau & Welch (1998).  Local searches maximize the logarithm (Ament et al., 2023), which has useful
-gradients even where EI underflows.  Rewards are noisy, so the incumbent is the best posterior mean, not the best
-reward.
+Here, μ and σ are the posterior mean and standard deviation at the point p, and `best` is the incumbent.  Rewards are
+noisy, so the incumbent is the best posterior mean, not the best reward.  Local searches maximize the logarithm (Ament
+et al., 2023), which has useful gradients even where EI underflows.  Reference: Jones, Schonlau & Welch (1998).
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from conbo.models.posterior import Predicts
 
 
 def log_improvement(u: Tensor) -> tuple[Tensor, Tensor]:
-    """Return log h(u), where h(u) = φ(u) + u Φ(u) is the standardized improvement, and the derivative Φ(u) / h(u).
+    """Return log h(u), where h(u) = φ(u) + u Φ(u) is the standardized improvement, and its derivative Φ(u) / h(u).
 
     Here, u is the posterior mean minus the incumbent, divided by the posterior standard deviation σ.  The expected
     improvement itself is σ h(u).  φ and Φ are the standard normal density and distribution function.  The result is
@@ -49,7 +49,7 @@ class ExpectedImprovement:
 
 @dataclass(frozen=True)
 class ImprovementAcquisition:
-    """The acquisition function expected improvement (EI) over a given incumbent."""
+    """Expected improvement (EI) over a given reward, the incumbent, as an acquisition function."""
 
     posterior: Predicts
     incumbent: float  # standardized reward that is to be improved on

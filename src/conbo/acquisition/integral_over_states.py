@@ -3,10 +3,10 @@
     ConBO(s, x) = ∫ KG_c(s'; (s, x)) P[s'] ds'
 
 The value KG_c is a knowledge gradient, or another `StateValue`: how useful an observation at the candidate (s, x) is in
-the state s'.  The integral is a sum over all states or over some of them, which `quadrature_states.py` chooses.
+the state s'.  The integral is computed as a sum over all states, or over some that `quadrature_states.py` chooses.
 
-Under an average of models (its members), the integral is the weighted sum of the members' integrals.  The number of
-states for each member's integral is proportional to its weight, so an average costs little more than one model.
+Under an average of models (its members), the integral is the weighted sum of the members' integrals.  The smaller the
+weight of a member, the fewer states its integral has, down to a quarter of the usual number.
 """
 
 from collections.abc import Callable
@@ -36,13 +36,13 @@ LOOK_AGAIN = 2  # final values use this many times as many states as a local sea
 
 
 class StateValueRecipe(Protocol):
-    """A recipe for a function that says how much an evaluation at a candidate is worth in any state.
+    """A recipe for a function that says what an evaluation at a candidate is worth in each state.
 
     An example is the knowledge gradient: how much the evaluation is expected to raise the state's best posterior mean.
     """
 
     def build(self, belief: Belief, generator: torch.Generator) -> StateValue:
-        """Build the object that computes how much an evaluation at a candidate is worth in any state.
+        """Build the object that computes what an evaluation at a candidate is worth in each state.
 
         It is built from a belief, which is what is known so far.
         """
@@ -76,7 +76,7 @@ class ConBO:
 class ConditionalAcquisition:
     """The acquisition function ConBO under one model: the value of an evaluation, averaged over all states.
 
-    The value in a state is, for example, its knowledge gradient.  The average is over the distribution of states P[s].
+    The value in a state is, for example, the knowledge gradient.  The average is over the distribution of states P[s].
     """
 
     climbs_logarithm = False
@@ -96,7 +96,7 @@ class ConditionalAcquisition:
         return self.value.seen_seeds if isinstance(self.value, KnowsSeeds) else ()
 
     def for_seeds(self, seeds: Tensor) -> "ConditionalAcquisition":
-        """Return the acquisition function for c points, if point i is evaluated with the simulator seed `seeds[i]`."""
+        """Return the acquisition function of c points, of which point i is evaluated with simulator seed `seeds[i]`."""
         assert isinstance(self.value, KnowsSeeds)
         return ConditionalAcquisition(self._belief, self.value.for_seeds(seeds), self.rule, self._screening_states)
 
@@ -116,9 +116,10 @@ class ConditionalAcquisition:
         return self.value.rough(states)(points) @ (weights / weights.sum())
 
     def __call__(self, points: Tensor) -> Tensor:
-        """Return the values (c,) of the acquisition function at points (c, d), more accurately than local searches do.
+        """Return the values (c,) at points (c, d), which may be more accurate than those in local searches.
 
-        A value is an integral over states, approximated by a sum that may have more states than in local searches.
+        A value is an integral over states.  It is approximated by a sum, which may have more states than in local
+        searches.
         """
         return self.integral(points, LOOK_AGAIN)
 
@@ -163,7 +164,7 @@ class AveragedAcquisition:
 
     @property
     def value(self) -> StateValue:
-        """The value of an evaluation in any state: the weighted average of its values under the models."""
+        """The value of an evaluation in each state: the weighted average of its values under the models."""
         return MixtureGains(tuple(part.value for part in self.parts), self.weights)
 
     @property
@@ -172,7 +173,7 @@ class AveragedAcquisition:
         return max((part.seen_seeds for part in self.parts), key=len)
 
     def for_seeds(self, seeds: Tensor) -> "AveragedAcquisition":
-        """Return the acquisition function for c points, if point i is evaluated with the simulator seed `seeds[i]`.
+        """Return the acquisition function of c points, of which point i is evaluated with simulator seed `seeds[i]`.
 
         Models without common random numbers ignore the seeds.
         """
@@ -184,7 +185,11 @@ class AveragedAcquisition:
         return weighted(self.weights, [part.screen(points) for part in self.parts])
 
     def __call__(self, points: Tensor) -> Tensor:
-        """Return accurate values (c,) at points (c, d)."""
+        """Return the values (c,) at points (c, d), which may be more accurate than those in local searches.
+
+        A value is an integral over states, averaged over the models.  Each integral is approximated by a sum, which may
+        have more states than in local searches.
+        """
         return self.integral(points, LOOK_AGAIN)
 
     def integral(self, points: Tensor, times: int = 1) -> Tensor:

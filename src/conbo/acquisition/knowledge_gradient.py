@@ -1,18 +1,18 @@
-"""The knowledge gradient in a state s_i: the expected rise of its best posterior mean by an observation in any state.
+"""The knowledge gradient in a state s_i: how much an observation is expected to raise its best posterior mean.
 
     KG_c(s_i; (s,x)) = E_y[max_x' μⁿ⁺¹(s_i, x')] - max_x'' μⁿ(s_i, x''),   μⁿ⁺¹ = μⁿ + σ̃ Z
 
-The observation y is at the candidate (s, x), and Z ~ N(0, 1) is y, standardized.
+The observation y is at the candidate (s, x), whose state s may differ from s_i, and Z ~ N(0, 1) is y, standardized.
 
-=============  ===================================  ===========================================================
-ConBO paper    here                                 meaning
-=============  ===================================  ===========================================================
-KG_d           ``DiscreteKG``                       maxima over a fixed random set of actions
-KG_MC          ``MonteCarloKG``                     average over random Z_j; each maximum is found by local search
-KG_h           ``HybridKG(spread=1, "lower")``      maxima over the actions x*_j that are best at quantiles Z_j
-(none)         ``HybridKG()``                       the same x*_j, integrated better: see convex_integral.py
-μ*, σ̃*         ``mean``, ``slope``                  mean μⁿ and slope σ̃ at x*_j
-=============  ===================================  ===========================================================
+=============  ========================================  ==============================================================
+ConBO paper    here                                      meaning
+=============  ========================================  ==============================================================
+KG_d           ``DiscreteKG``                            maxima over a fixed random set of actions
+KG_MC          ``MonteCarloKG``                          average over random Z_j; each maximum is found by local search
+KG_h           ``HybridKG(spread=1, estimate="lower")``  maxima over the actions x*_j that are best at quantiles Z_j
+(none)         ``HybridKG()``                            wider quantiles, integrated better: see convex_integral.py
+μ*, σ̃*         ``mean``, ``slope``                       mean μⁿ and slope σ̃ at x*_j
+=============  ========================================  ==============================================================
 
 References: Frazier, Powell & Dayanik (2009); Scott, Frazier & Powell (2011); Wu & Frazier (2017); Pearce, Klaise &
 Groves, "Practical Bayesian Optimization of Objectives with Conditioning Variables" (the ConBO paper).
@@ -20,8 +20,8 @@ Groves, "Practical Bayesian Optimization of Objectives with Conditioning Variabl
 If constraints are learned, all three recipes compute the gain of `constrained_gain.py`, each with its own pool of
 actions.
 
-A recipe defines at which values z maximizers are needed, and how the gain is computed from the lines μⁿ + σ̃ z of these
-maximizers (`GainRule`).  The posterior decides how the maximizers are found.
+A recipe defines for which values z of Z the best actions are needed, and how the gain is computed from the lines
+μⁿ + σ̃ z of these actions (`GainRule`).  The posterior decides how these actions are found.
 """
 
 from dataclasses import dataclass
@@ -64,9 +64,10 @@ DISCRETE = GainRule(None, discrete_gain, expected_gain)  # the rule for a maximu
 
 @cache
 def _integral(n_z: int, spread: float, device: torch.device) -> ConvexIntegral:
-    """Return the rule that estimates the mean of a convex function of Z ~ N(0, 1) from its tangents at n_z values of Z.
+    """Return the `ConvexIntegral` with `n_z` nodes, from a cache if it was built before.
 
-    These values (nodes) are quantiles of a normal distribution with standard deviation `spread`. The rule is cached.
+    It estimates E[V(Z)] - V(0), Z ~ N(0, 1), from the tangents of a convex function V at the nodes.  The nodes are
+    quantiles of a normal distribution with standard deviation `spread`.
     """
     return ConvexIntegral(quantile_nodes(n_z, spread).to(device))
 

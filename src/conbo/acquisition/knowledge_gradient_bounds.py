@@ -1,6 +1,6 @@
-"""Lower and upper bounds of knowledge gradients, by a thorough search for maxima.
+"""Lower and upper bounds on knowledge gradients, from thorough searches for the best actions.
 
-They are too slow for choosing points, and serve to measure the errors of faster estimates.
+They take too long to compute for choosing points, and serve to measure the errors of faster estimates.
 """
 
 from dataclasses import dataclass, replace
@@ -29,7 +29,7 @@ class Bounds:
 
 
 def knowledge_gradient_bounds(gains: ExactGains, candidates: Tensor, states: Tensor) -> Bounds:
-    """Compute estimates and bounds (r, m) of the knowledge gradients of r candidates, each in m states of its own.
+    """Estimate the knowledge gradients (r, m) of r candidates, each in m states of its own, with bounds on them.
 
     Candidates are (r, d) and states (r, m, d_s).
 
@@ -60,11 +60,12 @@ def knowledge_gradient_bounds(gains: ExactGains, candidates: Tensor, states: Ten
 
 
 def thorough_maxima(gains: ExactGains, functions: ActionFunctions, nodes: Tensor, basins: Tensor) -> Maxima:
-    """Maximize mean(x) + z slope(x) over actions x, for every function in `functions` and every z in `nodes`.
+    """Maximize mean(x) + z slope(x) over actions x, for every z in `nodes` and every function in `functions`.
 
-    In a state, mean(x) + z slope(x) is the posterior mean of action x after a new reward at a candidate, if that reward
-    is z standard deviations above its prediction. Local searches start from the best actions of the pool, the local
-    maxima of the current posterior mean (`basins`), and the candidate's action.
+    A function belongs to a candidate and a state: mean(x) + z slope(x) is the posterior mean of action x in this state
+    after a new reward at the candidate, if that reward is z standard deviations above its prediction. Local searches
+    start from the best actions of the pool, the local maxima of the current posterior mean (`basins`), and the
+    candidate's action.
     """
     pool = gains.pool
     mean, slope = functions.pooled(pool.correlation, pool.features)

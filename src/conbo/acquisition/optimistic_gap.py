@@ -3,7 +3,7 @@
     gap(s, x) = [μ + β σ](s, x) - max_x' [μ - β σ](s, x')
 
 The bounds are β posterior standard deviations σ from the mean μ.  The maximum of the gap over actions x is the width of
-a confidence interval of the state's best value.  So maximizing the gap chooses state and action as AE-LSVI (the
+a confidence interval for the state's best value.  So maximizing the gap chooses state and action as AE-LSVI (the
 algorithm of the reference) does for a horizon of one step.
 
 Reference: Li, Mehta, Kirschner, Char, Neiswanger, Schneider, Krause & Bogunovic (2023), "Near-optimal Policy
@@ -27,7 +27,7 @@ class OptimisticGap:
     """A recipe for the optimistic gap: a point's upper confidence bound minus the highest lower bound in its state.
 
     The bounds are `beta` posterior standard deviations above and below the posterior mean.  The highest lower bound is
-    the maximum over all actions in the state of the point.
+    taken over all actions in the state of the point.
     """
 
     beta: float = 2.0  # number of standard deviations between the mean and each bound
@@ -80,8 +80,8 @@ class GapAcquisition:
     def value(self, points: Tensor) -> tuple[Tensor, Tensor]:
         """Return the gaps (c,) at points (c, d), and their gradients (c, d).
 
-        A gap is the point's upper confidence bound minus the highest lower bound of any action in its state.  If it is
-        negative, another action is better in this state with confidence.
+        A gap is the point's upper confidence bound minus the highest lower bound of any action in its state.  It is
+        negative if even the upper bound is below the lower bound of another action.
         """
         high, high_gradient = self.upper.quantile(points)
         low, low_gradient = self.lower.best(points[:, : self.n_state_dims])

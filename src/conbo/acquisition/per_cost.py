@@ -1,7 +1,8 @@
-"""Gain per cost: any acquisition function, divided by the expected cost of an evaluation at its point.
+"""Gain per cost: divides any acquisition function by the expected cost of the evaluation.
 
-Costs are in units of a typical cost, so values have the same magnitude as without costs.  Local searches divide by a
-smooth model of the costs.  If costs are a known function, screening and the final ranking divide by that function.
+Costs are in units of a typical cost, so values have about the same magnitude as without costs. Local searches divide by
+a smooth model of the costs. If costs are a known function, screening and the final ranking divide by that function
+instead.
 """
 
 from dataclasses import dataclass
@@ -39,7 +40,7 @@ class AcquisitionPerCost:
 
     @property
     def climbs_logarithm(self) -> bool:
-        """Whether local searches maximize the logarithm of the acquisition function."""
+        """Whether local searches maximize the logarithm of the acquisition function instead of the function itself."""
         return self.acquisition.climbs_logarithm
 
     @property
@@ -48,7 +49,7 @@ class AcquisitionPerCost:
         return self.acquisition.seen_seeds if isinstance(self.acquisition, SeedsMatter) else ()
 
     def for_seeds(self, seeds: Tensor) -> "AcquisitionPerCost":
-        """Return the acquisition function for c points, if point i is evaluated with the simulator seed `seeds[i]`."""
+        """Return the acquisition function of c points, of which point i is evaluated with simulator seed `seeds[i]`."""
         assert isinstance(self.acquisition, SeedsMatter)
         return AcquisitionPerCost(self.acquisition.for_seeds(seeds), self.cost)
 
@@ -57,14 +58,14 @@ class AcquisitionPerCost:
         return self.acquisition.screen(points) / self.cost.relative(points)
 
     def __call__(self, points: Tensor) -> Tensor:
-        """Return accurate values (c,) at points (c, d), divided by expected costs."""
+        """Return the values (c,) of the acquisition function at points (c, d), divided by expected costs."""
         return self.acquisition(points) / self.cost.relative(points)
 
     def local(self, starts: Tensor) -> BatchedFunction:
-        """Return the function that local searches from starts (r, d) maximize: the value per cost, or its logarithm.
+        """Return the function that local searches from r starts (r, d) maximize: the value per cost, or its logarithm.
 
-        There are r starts.  The function takes k points (k, d) and the indices (k,) of their starts, and returns values
-        (k,) and gradients (k, d).
+        The function takes k points (k, d) and, for each point, the index (k,) of the start from which its search began.
+        It returns values (k,) and gradients (k, d).
         """
         inner, log = self.acquisition.local(starts), self.climbs_logarithm
 

@@ -72,7 +72,7 @@ class ProfileQuantileImprovement:
 
 
 class ProfileAcquisition:
-    """The acquisition function: profile expected improvement (PEI), or profile expected quantile improvement (PEQI)."""
+    """The acquisition function PEI (profile expected improvement) or PEQI (profile expected quantile improvement)."""
 
     climbs_logarithm = True
 
@@ -123,8 +123,8 @@ class StateProfile:
     def best(self, states: Tensor) -> tuple[Tensor, Tensor]:
         """Return the highest posterior quantile over actions in each state (m, d_s): values (m,) and gradients (m, d).
 
-        The quantile is `level` standard deviations above the posterior mean. The gradient is zero in the columns of
-        actions.
+        The quantile is `level` standard deviations above the posterior mean.  It is a function of the state, so the
+        gradients are zero in the columns of actions.
         """
         value, gradient = self.quantile(self.best_points(states))
         gradient[:, self._d_s :] = 0.0
@@ -141,7 +141,7 @@ class StateProfile:
         return moments.mean + self._level * sd, gradient
 
     def best_points(self, states: Tensor) -> Tensor:
-        """Return, for each state (m, d_s), the point (m, d) with the highest posterior quantile.
+        """Return, for each state (m, d_s), the point (m, d) with the highest posterior quantile over all actions.
 
         The quantile is `level` standard deviations above the posterior mean.
         """

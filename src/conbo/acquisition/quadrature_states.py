@@ -1,14 +1,15 @@
 """The states and weights of the quadrature with which the acquisition function ConBO integrates over P[s].
 
-For a few states the integral is a sum.  Otherwise it is a quadrature with some states, more of them where the value of
-an observation is high:
+If there are only a few states, the integral is a sum over all of them.  Otherwise, it is a weighted sum over some
+states, more of them where the value of an observation is likely to be high:
 
 - `StratifiedStates` (default): a quasi-random pool of states that follows P[s] is ordered along a space-filling curve.
-  For every candidate, the pool is cut into cells of equal importance, where the importance of a state is a rough
-  estimate of the candidate's value there.  The middle state of each cell represents the cell, with a weight
-  proportional to P[s] / importance.  A state with more importance than a cell represents only itself, such as the
-  candidate's own state if states are hardly correlated.  This also works for mixtures of real and categorical states.
-  If there are only hundreds of states, all of them are in the pool.
+  For every candidate, the pool is cut into cells of equal importance.  The importance of a state is its probability,
+  times a rough estimate of the candidate's value there, which also grows with the correlation between this state and
+  the candidate's.  The middle state of each cell represents the cell, with a weight proportional to P[s] / importance.
+  A state that is more important than a whole cell represents only itself.  An example is the candidate's own state if
+  states are hardly correlated.  This also works if some state parameters are real and others categorical.  If there
+  are only hundreds of states, all of them are in the pool.
 - `GaussianStates`: the ConBO paper's importance sampling from N(s, diag(l_s²)), where l_s are the lengthscales of the
   states; sampled states outside the space have weight zero.
 """
@@ -62,21 +63,22 @@ class StateRule(Protocol):
     def around(self, states: Tensor, importance: Tensor | None = None, times: int = 1) -> WeightedStates:
         """Choose states and weights of the integral for each of r candidates, whose own states are `states` (r, d_s).
 
-        `importance` (r, p) is roughly the value of each candidate in each of the p states of the pool; None if it is
-        not known.  With `times` = 2, twice as many states are chosen as by default.  A rule may ignore both arguments.
+        `importance` (r, p) is a rough estimate of each candidate's value in each of the p states of the pool; None if
+        there is no estimate.  With `times` = 2, twice as many states are chosen as by default.  A rule may ignore both
+        arguments.
         """
 
 
 class StateRuleRecipe(Protocol):
-    """A recipe for a rule that chooses the states at which the integral over states is computed."""
+    """A recipe for a rule that chooses the states and weights of the quadrature."""
 
     def build(self, belief: Belief, generator: torch.Generator) -> StateRule:
-        """Build the rule that chooses the states of the integral, from a belief, which is what is known so far."""
+        """Build the rule that chooses states and weights, from a belief, which is what is known so far."""
 
     def shared(self, share: float) -> Self:
-        """Return the recipe of a cheaper rule, whose number of states is multiplied by `share`, which is at most one.
+        """Return the recipe for a cheaper rule, which chooses `share` (at most 1) times as many states.
 
-        This serves averages of models, in which a model with a small weight gets few states.
+        It is used for averages of models, in which a model with a small weight gets few states.
         """
 
 
@@ -109,7 +111,8 @@ def exact_states(belief: Belief) -> ExactStates | None:
 class StratifiedStates:
     """A recipe for stratified states: a pool of states is cut into cells, and one state represents each cell.
 
-    The cells have equal importance, where the importance of a state is a rough estimate of a candidate's value there.
+    The cells have equal importance.  The importance of a state is its probability times a rough estimate of a
+    candidate's value there.
     """
 
     n_states: int = 20  # number of cells
@@ -122,11 +125,11 @@ class StratifiedStates:
             )
 
     def shared(self, share: float) -> Self:
-        """Return a cheaper recipe, whose numbers of cells and of states in the pool are multiplied by `share`."""
+        """Return a cheaper recipe, with `share` times as many cells, and `share` times as many states in the pool."""
         return replace(self, n_states=ceil(share * self.n_states), pool=ceil(share * self.pool))
 
     def build(self, belief: Belief, generator: torch.Generator) -> StateRule:
-        """Build the rule for one belief; if there are few states, it takes all of them."""
+        """Build the rule for one belief; if there are few states, the rule takes all of them."""
         exact = exact_states(belief)
         if exact is not None:
             return exact
@@ -191,8 +194,8 @@ def _scaled(importance: Tensor) -> Tensor:
 class GaussianStates:
     """A recipe for the ConBO paper's importance sampling: states s_i ~ N(s, diag(l_s²)) around the candidate's state s.
 
-    Here, l_s are the lengthscales of the states.  The weight of s_i is P[s_i] divided by the normal density, and zero
-    if s_i is outside the space.
+    Here, l_s are the lengthscales of the states.  The weight of s_i is P[s_i], divided by the normal density and by the
+    number of sampled states.  It is zero if s_i is outside the space.
     """
 
     n_states: int = 20  # number of sampled states
@@ -202,7 +205,7 @@ class GaussianStates:
             raise SettingError(f"`n_states` must be at least 1, but got {self.n_states}.")
 
     def shared(self, share: float) -> Self:
-        """Return a cheaper recipe, whose number of sampled states is multiplied by `share`."""
+        """Return a cheaper recipe, with `share` times as many sampled states."""
         return replace(self, n_states=ceil(share * self.n_states))
 
     def build(self, belief: Belief, generator: torch.Generator) -> StateRule:

@@ -2,10 +2,10 @@
 
     REVI(s, x) = Σ_i P_i KG_d(s_i; (s,x)) over n_s states and one set of n_x actions,   n_s = n_x = ⌈√(2n)⌉
 
-Here, n is the number of observations.  States are drawn from P[s]; if there are at most n_s states, all are taken, with
-their probabilities P_i.  Actions are a Latin hypercube.  The authors maximize by Nelder-Mead; here, local searches with
-closed-form gradients begin from the same number of starts.  Reference: Pearce & Branke (2018), with the settings of the
-ConBO paper's supplement.
+Here, n is the number of observations; n_s and n_x are at least 4 by default.  States are drawn from P[s], with equal
+weights P_i.  If there are at most n_s states, all are taken, with their probabilities P_i.  The actions form a Latin
+hypercube.  The authors maximize REVI by Nelder-Mead; here, local searches with closed-form gradients begin from the
+same number of starts.  Reference: Pearce & Branke (2018), with the settings of the ConBO paper's supplement.
 """
 
 from dataclasses import dataclass
@@ -47,7 +47,11 @@ class Revi:
 
 
 def revi_states(belief: Belief, n: int, generator: torch.Generator) -> ExactStates:
-    """Return the states of REVI's sum with their weights: all states if there are at most n, otherwise n from P[s]."""
+    """Return the states of REVI's sum, with their weights.
+
+    These are all states with their probabilities if there are at most n, and otherwise n states drawn from P[s], with
+    equal weights.
+    """
     finite = belief.states.finite(n)
     if finite is not None:
         return ExactStates(finite[0].to(belief.device), finite[1].to(belief.device))
@@ -56,6 +60,6 @@ def revi_states(belief: Belief, n: int, generator: torch.Generator) -> ExactStat
 
 
 def latin_hypercube(n: int, d: int, generator: torch.Generator) -> Tensor:
-    """Return a Latin hypercube of n random points (n, d): one in each of n equal slices of every column."""
+    """Return a Latin hypercube of n random points (n, d): in every column, each of n equal slices holds one point."""
     slices = torch.rand(n, d, generator=generator, dtype=torch.float64).argsort(0).to(torch.float64)
     return (slices + torch.rand(n, d, generator=generator, dtype=torch.float64)) / n

@@ -1,4 +1,4 @@
-"""Expected improvement (EI) within one state: over its best posterior mean, or over its best observed reward.
+"""Expected improvement (EI) within one state, over its best posterior mean or over its best observed reward.
 
 The first is used by Bardenet, Brendel, Kégl & Sebag (2013), who visit the states in turn.  The second serves the ConBO
 paper's CNN experiment, which is judged by the best observed reward of each state.

@@ -1,4 +1,4 @@
-"""Any acquisition function, multiplied by the probability that its point satisfies the learned constraints.
+"""Multiplies any acquisition function by the probability that the point satisfies the learned constraints.
 
 For expected improvement, this is the constrained expected improvement of Gardner et al. (2014).  The constrained
 knowledge gradient already includes the constraints on outcomes, so it is multiplied only by the probability that the
@@ -21,7 +21,8 @@ from conbo.learned_constraints import LearnedConstraint, log_probability_and_gra
 class WhereFeasible:
     """A recipe that multiplies an acquisition function by the probability that the learned constraints are satisfied.
 
-    Without learned constraints, the acquisition function stays unchanged.
+    If the acquisition function already includes the constraints on outcomes, it is multiplied only by the probability
+    that the evaluation succeeds.  Without learned constraints, the acquisition function stays unchanged.
     """
 
     recipe: AcquisitionRecipe
@@ -39,30 +40,36 @@ class WhereFeasible:
 
 @dataclass(frozen=True)
 class FeasibleAcquisition:
-    """An acquisition function, multiplied by the probability that the point satisfies all learned constraints."""
+    """An acquisition function, multiplied by the probability that the point satisfies the given learned constraints."""
 
     acquisition: Acquisition
     constraints: tuple[LearnedConstraint, ...]
 
     @property
     def climbs_logarithm(self) -> bool:
-        """Whether local searches maximize the logarithm of the acquisition function."""
+        """Whether local searches maximize the logarithm of the acquisition function instead of the function itself."""
         return self.acquisition.climbs_logarithm
 
     def screen(self, points: Tensor) -> Tensor:
-        """Return cheap approximate values (c,) at points (c, d), times the probabilities of feasibility."""
+        """Return cheap approximate values (c,) at points (c, d), times the probabilities of feasibility.
+
+        A point is feasible if it satisfies the constraints.
+        """
         return self.acquisition.screen(points) * self._probability(points)
 
     def __call__(self, points: Tensor) -> Tensor:
-        """Return accurate values (c,) at points (c, d), times the probabilities of feasibility."""
+        """Return the values (c,) of the acquisition function at points (c, d), times the probabilities of feasibility.
+
+        A point is feasible if it satisfies the constraints.
+        """
         return self.acquisition(points) * self._probability(points)
 
     def local(self, starts: Tensor) -> BatchedFunction:
-        """Return the function that local searches from starts (r, d) maximize.
+        """Return the function that local searches from r starts (r, d) maximize.
 
-        It is the acquisition function times the probability of feasibility, or the logarithm of this product.  There
-        are r starts.  The function takes k points (k, d) and the indices (k,) of their starts, and returns values (k,)
-        and gradients (k, d).
+        It is the acquisition function times the probability that the constraints are satisfied, or the logarithm of
+        this product.  The function takes k points (k, d) and, for each point, the index (k,) of the start from which
+        its search began.  It returns values (k,) and gradients (k, d).
         """
         inner, log = self.acquisition.local(starts), self.climbs_logarithm
 

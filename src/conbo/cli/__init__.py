@@ -1,8 +1,8 @@
 """The command line `conbo`: the list of commands, and how they are loaded, run and ended.
 
 The module of a command is imported only when the command is called, and torch only when it is needed, so that
-`conbo --help` is quick. Exit codes: 0 done, 1 an error, 2 wrong usage, 3 nothing left to do or failed evaluations,
-130 interrupted.
+`conbo --help` is quick. The exit code is 0 for success, 1 for an error, 2 for wrong usage, 3 if there was nothing to do
+or evaluations failed, and 130 after an interruption.
 """
 
 import atexit
@@ -94,7 +94,7 @@ class Commands(click.Group):
     ) -> NoReturn:
         """Run one command and exit with its exit code.
 
-        With `--debug`, anywhere in the arguments, an error is raised with its traceback instead of printed.
+        If `--debug` is anywhere in the arguments, an error is raised with its traceback instead of being printed.
         """
         gc.set_threshold(*GC_THRESHOLDS)
         atexit.register(gc.freeze)  # otherwise the last collections, of what ends anyway, take a tenth of a second

@@ -39,7 +39,7 @@ workers_option = click.option(
 
 
 def timeout_option(meaning: str) -> Callable[[Command], Command]:
-    """The option `--timeout`, in seconds, with the help text `meaning`."""
+    """A decorator that adds the option `--timeout`, in seconds, with the help text `meaning`."""
     seconds = click.FloatRange(0, min_open=True)
     return click.option("--timeout", metavar="SECONDS", type=seconds, help=meaning)
 
@@ -64,7 +64,7 @@ def source_and_objective(
 def checked(objective: "AnyObjective", space: "Space", seeded: bool = False) -> "AnyObjective":
     """Return the objective unchanged, after checking that a program of `--command` fits the parameters of the space.
 
-    `seeded` says whether trials have seeds.
+    `seeded` says whether trials have simulator seeds.
     """
     if isinstance(objective, Program):
         objective.check(space, seeded)

@@ -1,4 +1,4 @@
-"""Commands that measure what a policy is worth: by fresh evaluations, and by comparison with another decision rule."""
+"""Commands that measure what a policy is worth by fresh evaluations, and compare it with another decision rule."""
 
 import json
 from collections.abc import Callable
@@ -31,7 +31,7 @@ _EVALUATIONS = 20
 
 
 def _fresh_evaluations(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that `validate` and `compare` share to a command."""
+    """Add to a command the options that `validate` and `compare` share."""
     options = (
         command_option,
         click.option(

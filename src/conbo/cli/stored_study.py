@@ -15,9 +15,9 @@ from conbo.trials import Outcomes
 
 
 class StoredStudy:
-    """A snapshot of the settings and trials of one study, to which results of trials can be added.
+    """A snapshot of the settings and trials of a stored study, and methods that store results of its trials.
 
-    It needs neither the study's model nor the user's functions.
+    It needs neither the study's model nor the user's functions. The snapshot does not change when results are stored.
     """
 
     def __init__(self, storage: str, name: str) -> None:
@@ -34,7 +34,7 @@ class StoredStudy:
         self.trials = tuple(sorted(self._records.news().trials, key=lambda trial: trial.number))
 
     def parameter_rows(self) -> list[tuple[str, str]]:
-        """Return a row (role, description) for every state and action, to print: its name, type and range in words."""
+        """Return a row (role, description) for every state and action; the description has its name, type and range."""
         with errors_about(self._records.origin):
             return parameter_rows(self.space)
 

@@ -72,7 +72,7 @@ def check(arguments: tuple[str, ...], name: str | None) -> None:
 
 
 def _evaluation_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that `run` and `worker` share to a command."""
+    """Add to a command the options that `run` and `worker` share."""
     options = (
         study_arguments("[STUDY] [OBJECTIVE]"),
         command_option,

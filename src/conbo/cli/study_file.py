@@ -48,7 +48,7 @@ class StudyFile:
 
     @property
     def has_seeds(self) -> bool:
-        """Whether trials of the study have seeds."""
+        """Whether trials of the study have simulator seeds."""
         return bool(self.common_random_numbers) or self.seeds is not None
 
     @property
@@ -79,7 +79,10 @@ def _errors_name(path: Path) -> Iterator[None]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Parse a study file; check its top-level keys, and the types of text settings, the constraints and the seed."""
+    """Parse a study file; raise SettingError if a top-level key is unknown, or if a value has the wrong type.
+
+    The types of strings, of the list of constraints and of the seed are checked here, all others later.
+    """
     try:
         record = tomllib.loads(path.read_text(encoding="utf-8"))
     except UnicodeDecodeError as error:
@@ -101,7 +104,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _storage(path: Path, record: dict[str, Any]) -> str:
-    """Return the storage that a study file names; by default an SQLite file with the study file's name and ending .db.
+    """Return the storage that a study file names; by default an SQLite file, such as study.db for study.toml.
 
     A URL is returned unchanged, and a path is taken relative to the folder of the study file.
     """

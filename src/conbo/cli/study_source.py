@@ -48,7 +48,7 @@ def leading_study(arguments: Sequence[str], *names: str) -> tuple[str, ...]:
 
 
 def create_or_resume(source: str, name: str | None, device: str = "cpu") -> "Study":
-    """Open the study of a study file, and create it if it does not exist; from a storage, open an existing study."""
+    """Open the study of a study file, which is created if it does not exist, or an existing study of a storage."""
     if not source.endswith(".toml"):
         return open_existing(source, name, device)
     study_file = _study_file(source)
@@ -75,8 +75,9 @@ def stored_study(source: str, name: str | None) -> "StoredStudy":
 def location(source: str, name: str | None) -> tuple[str, str]:
     """Return the storage and the name of the study.
 
-    If `name` is None, a study file gives the name; in a storage, the only study is meant, or else the one that is
-    called "default". Raises SettingError if a storage has several studies and none has this name.
+    If `name` is None, the name is the one in the study file. For a storage, it is that of the only study, or else
+    "default". Raises StudyError if nothing is stored for a study file yet, and SettingError if `name` is None and a
+    storage has several studies, none of which is called "default".
     """
     if source.endswith(".toml"):
         study_file = _study_file(source)
@@ -103,7 +104,7 @@ def stored_names(storage: str) -> list[str]:
 
 
 def unfolded_log(source: str) -> str | None:
-    """Return the name of an SQLite file's write-ahead log; None if it has no changes that the SQLite file may lack."""
+    """Return the name of the SQLite file's write-ahead log if it may hold changes that the file lacks, else None."""
     from conbo.study.database import Database
     from conbo.study.sqlite_file import log_size
 
@@ -137,7 +138,7 @@ def existing_file(source: str) -> Path:
 
 
 def parse_state(parameters: "Mapping[str, Parameter]", pairs: Sequence[str]) -> "dict[str, Value]":
-    """Convert strings such as `demand=1.2` to a state, or an action; the space checks names and values later."""
+    """Convert strings such as `demand=1.2` to a state or an action; the space checks names and values later."""
     from conbo.cli.study_file import parse_value
 
     state: dict[str, Value] = {}

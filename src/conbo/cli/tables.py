@@ -1,4 +1,4 @@
-"""Reads and writes tables as files, in the format of the file's ending, and prints them on the terminal."""
+"""Reads and writes files with tables, in the format that the file's ending stands for, and formats tables as text."""
 
 import csv
 import io
@@ -72,7 +72,7 @@ def _whole(row: dict[Any, Any]) -> dict[str, Any]:
 
 
 def check_table(path: Path, endings: Iterable[str] = TABLES) -> None:
-    """Raise SettingError if `path` has none of the `endings`, and ConboError if a library that writes it is missing.
+    """Raise SettingError if `path` has none of the `endings`, and ConboError if no library for it is installed.
 
     Call it before a long computation whose result is to be written.
     """
@@ -82,7 +82,7 @@ def check_table(path: Path, endings: Iterable[str] = TABLES) -> None:
 
 
 def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write the rows to a file, in the format of its ending."""
+    """Write the rows to a file, in the format that its ending stands for."""
     check_table(path)
     library, columns = _library(path), list(rows[0]) if rows else []
     if path.suffix.lower() == ".json":
@@ -119,7 +119,7 @@ def _library(path: Path) -> Any:
 
 
 def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The rows as CSV, under the column names of the first row."""
+    """The rows as CSV, with the keys of the first row as column names."""
     if not rows:
         return ""
     lines = [_csv_line([row.get(name) for name in rows[0]]) for row in rows]
@@ -147,9 +147,9 @@ def shown(value: object) -> str:
 
 
 def parameter_rows(space: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return a row (role, description) for every state and action of a space, to print.
+    """Return a row (role, description) for every state and action; the description has its name, type and range.
 
-    A description has the name, type and range. `space` is the result of `Space.to_dict`.
+    `space` is the result of `Space.to_dict`.
     """
     rows, fields = [], Fields.of(space, "space")
     for role, key in (("state", "states"), ("action", "actions")):

@@ -140,8 +140,8 @@ def _result(
 ) -> "tuple[int, Outcomes | str] | None":
     """Return the number of a row's trial, and the trial's outcomes or error; None if the row has neither.
 
-    `told` maps numbers to trials, with the results of the rows that were read before; the result of this row is added
-    to it. Raises TrialError if the trial already has a different result there.
+    `told` maps numbers to trials, which include the results of the rows read so far; the result of this row is added.
+    Raises TrialError if the trial already has a different result there.
     """
     # columns of parameters do not count, because a parameter may be called `error`
     row = {name: cell for name, cell in row.items() if name not in study.parameters}

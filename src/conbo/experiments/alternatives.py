@@ -1,7 +1,7 @@
 """Names and tables for the comparison with alternatives to conbo: random search, BoTorch, and grids of states.
 
-A grid of states is optimized by another library, Optuna or Ax, each state on its own (see `grid_search`). Grids of
-several sizes k are tried, and only the best one of each library is shown.
+On a grid of k states, another library (Optuna or Ax) searches for the best action of each state on its own; see
+`grid_search`. Several values of k are tried, and only the best grid of each library is shown.
 """
 
 from dataclasses import replace
@@ -26,13 +26,13 @@ GRID_SIZES = {
 
 
 def best_grid(comparison: Comparison, library: str) -> str | None:
-    """The label of the library's grid of states with the lowest final mean cost; None if the library has no runs."""
+    """The label of the library's best grid of states, by final mean cost; None if the library has no runs."""
     mine = [label for label in comparison.methods if label.startswith(f"{library} k=")]  # the best first
     return mine[0] if mine else None
 
 
 def in_words(comparison: Comparison) -> Comparison:
-    """The comparison with readable names instead of labels, and with only the best grid of states of each library."""
+    """The same comparison, with names in words instead of labels, and with only each library's best grid of states."""
     shown = {label: name for label, name in NAMES.items() if label in comparison.costs}
     for library, name in GRIDS.items():
         if (best := best_grid(comparison, library)) is not None:
@@ -46,7 +46,10 @@ def in_words(comparison: Comparison) -> Comparison:
 
 
 def final_costs(comparison: Comparison) -> str:
-    """A Markdown table of the final opportunity costs of conbo and all alternatives."""
+    """A Markdown table of the final opportunity costs of conbo and its alternatives.
+
+    Only the best grid of states of each library is in the table.
+    """
     shown = in_words(comparison)
     seeds, evaluations = shown.runs(NAMES[OURS]), shown.evaluations[-1]
     rows = [

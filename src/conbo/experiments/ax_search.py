@@ -41,7 +41,7 @@ class AxSearch:
     def best(self, tried: Sequence[tuple[Point, float]]) -> dict[str, Value]:
         """The best observed action if rewards have no noise, else the action that Ax's model predicts to be best.
 
-        `tried` holds the actions tried so far with their rewards. If there is only one, it is the best.
+        `tried` holds the actions tried so far with their rewards. If only one was tried, it is returned.
         """
         if self.exact or len(tried) < 2:
             return best_observed(tried)

@@ -1,7 +1,8 @@
-"""Contextual expected improvement by BoTorch: the state is drawn from P[s], the action maximizes EI given the state.
+"""Expected improvement (EI) with BoTorch: the state is drawn from P[s], and the action maximizes EI in this state.
 
-One model of states and actions (BoTorch's `SingleTaskGP` with its own priors) is fitted after every evaluation. The
-incumbent is the best posterior mean in the drawn state. The policy takes the action with the best posterior mean.
+One model of states and actions (BoTorch's `SingleTaskGP` with its own priors) is refitted whenever there are new
+rewards. The improvement is over the highest posterior mean in the drawn state. The policy takes the action with the
+highest posterior mean.
 """
 
 import warnings
@@ -43,12 +44,12 @@ class BotorchContextual:
     name: str = "botorch EI at drawn states"
 
     def enter(self, problem: Problem, settings: RunSettings, evaluations: int) -> "ContextualContestant":
-        """Create the optimizer that makes one run; `evaluations` is unused, because suggestions do not depend on it."""
+        """Create the contestant for one run; the planned number of `evaluations` does not matter to it."""
         return ContextualContestant(problem, settings)
 
 
 class ContextualContestant(TrialList):
-    """Suggests the same initial design as conbo's methods, then points by EI at states that are drawn from P[s]."""
+    """Suggests the initial design of conbo's methods, then actions with the highest EI in states drawn from P[s]."""
 
     def __init__(self, problem: Problem, settings: RunSettings) -> None:
         super().__init__()
@@ -72,7 +73,7 @@ class ContextualContestant(TrialList):
         return [self._suggested(number) for number in range(first, first + n)]
 
     def policies(self) -> list[ActionRule]:
-        """A list of one policy, which takes the action with the best posterior mean."""
+        """A list of one policy, which takes the action with the highest posterior mean."""
         self.fit()
         return [MeanPolicy(self._space, self._fitted[1])]
 
@@ -121,9 +122,9 @@ class ContextualContestant(TrialList):
 
 
 def best_actions(model: Any, states: Tensor, d_x: int) -> tuple[Tensor, Tensor]:
-    """The actions (m, d_x) with the best posterior means in states (m, d_s), and these means (m,).
+    """The actions (m, d_x) with the highest posterior means in states (m, d_s), and these means (m,).
 
-    In each state, the best of a pool of Sobol actions is refined by a local search.
+    States and actions are in the unit cube. In each state, a local search refines the best of a pool of Sobol actions.
     """
     pool = sobol(POOL, d_x, seed=0)
     with torch.no_grad():
@@ -141,7 +142,7 @@ def best_actions(model: Any, states: Tensor, d_x: int) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class MeanPolicy:
-    """The policy that takes the action with the best posterior mean."""
+    """The policy that takes the action with the highest posterior mean."""
 
     space: Space
     model: Any

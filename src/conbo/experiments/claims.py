@@ -194,14 +194,15 @@ CLAIMS = (
 
 
 def mixed(checks: Sequence[Check]) -> list[Check]:
-    """A list of one check, which holds if some of the given checks hold and others do not; empty without checks."""
+    """A list of one check, which holds if some but not all of the given checks hold; empty if none are given."""
     return [Check(verdict(checks) == "partly", counted(checks))] if checks else []
 
 
 def claims_table(runs: Mapping[Key, Run]) -> str:
-    """A Markdown table of all claims with verdicts and counts of checks.
+    """A Markdown table of all claims, with a verdict on each and a summary of its checks.
 
-    Only figures of which at least half of the runs are complete count as evidence.
+    Runs count as evidence only if at least half of the runs of their figure are complete, and also at least half of
+    those on their problem.
     """
     made = {name: figure.shown(runs) if figure.is_mostly_made(runs) else [] for name, figure in FIGURES.items()}
     evidence = {
@@ -216,7 +217,11 @@ def claims_table(runs: Mapping[Key, Run]) -> str:
 
 
 def verdict(checks: Sequence[Check]) -> str:
-    """The verdict on a claim: "reproduced", "partly", "not reproduced", "undecided" or "not run yet"."""
+    """The verdict on a claim: "reproduced", "partly", "not reproduced", "undecided" or "not run yet".
+
+    A claim is reproduced if all of its checks hold, and partly reproduced if some do. If none holds, the claim is not
+    reproduced if at least one check is decided, else undecided. Without checks, it has not been run yet.
+    """
     if not checks:
         return "not run yet"
     holding = sum(check.holds for check in checks)
@@ -226,10 +231,10 @@ def verdict(checks: Sequence[Check]) -> str:
 
 
 def counted(checks: Sequence[Check]) -> str:
-    """A summary of the checks of a claim: how many hold, how many are undecided, and the first ones that do not hold.
+    """A summary of the checks of a claim: how many hold, how many are undecided, and the first few that do not hold.
 
-    A check may also find that a method is better than another, level with it, or worse. If these findings differ
-    between the checks, the summary counts them too.
+    Most checks also find whether the first of two methods is better than the second, level with it, or worse. If these
+    findings differ between the checks, the summary counts them too.
     """
     if not checks:
         return ""

@@ -1,4 +1,4 @@
-"""Contestants of an experiment: conbo's optimizer with some method, or another algorithm with the same evaluations.
+"""Contestants of an experiment: conbo's optimizer with some method, or another algorithm with as many evaluations.
 
 A contestant suggests points, is told their rewards and offers policies. If it offers several, such as the nearest
 state's action and an interpolated one, the best of them is scored.
@@ -17,7 +17,7 @@ from conbo.trials import Outcomes, Trial
 
 
 class ActionRule(Protocol):
-    """A policy, as far as scoring needs it: it returns actions for states."""
+    """What scoring needs of a policy: a method that returns an action for each state."""
 
     def many(self, states: Sequence[Point]) -> list[dict[str, Value]]:
         """The action for each state."""
@@ -50,7 +50,7 @@ class Contestant(Protocol):
 
 
 class TrialList:
-    """Base class of algorithms other than conbo's `Optimizer`; it stores the trials of a run.
+    """Base class of contestants other than conbo's `Optimizer`; it stores the trials of a run.
 
     Rewards must be told in the order of the trials' numbers.
     """
@@ -68,7 +68,7 @@ class TrialList:
         self._trials.extend(trials)
 
     def tell(self, trial: Trial, reward: float, *, outcomes: Mapping[str, float] | None = None) -> None:
-        """Record the reward of the next trial; raise TrialError if the trial is not the next one."""
+        """Record the reward of a trial; raise TrialError unless its number follows the last recorded one."""
         if trial.number != len(self._trials):
             raise TrialError(f"trial {len(self._trials)} must be told next, but got trial {trial.number}.")
         told = Trial(trial.number, trial.state, trial.action, "completed", Outcomes(reward, None, dict(outcomes or {})))
@@ -83,22 +83,22 @@ class Alternative(Protocol):
         """The label of this alternative in tables and files."""
 
     def enter(self, problem: Problem, settings: RunSettings, evaluations: int) -> Contestant:
-        """Create the algorithm that makes one run with this number of evaluations."""
+        """Create the contestant for one run with this planned number of evaluations."""
 
 
 Entry: TypeAlias = Method | Alternative
 
 
 class Ours(Optimizer):
-    """Conbo's optimizer as a contestant (an algorithm in one run) of an experiment."""
+    """Conbo's optimizer as a contestant: an algorithm in one run of an experiment, which offers policies."""
 
     def policies(self) -> list[ActionRule]:
-        """A list of one policy, the optimizer's."""
+        """A list of one policy: the optimizer's."""
         return [self.policy()]
 
 
 def contestant(entry: Entry, problem: Problem, settings: RunSettings, evaluations: int) -> Contestant:
-    """Create the algorithm that makes one run of a method or an alternative, with this number of evaluations."""
+    """Create the contestant for one run of a method or an alternative, with this planned number of evaluations."""
     if not isinstance(entry, Method):
         return entry.enter(problem, settings, evaluations)
     return Ours(

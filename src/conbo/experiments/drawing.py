@@ -91,7 +91,10 @@ def panels(rows: int, columns: int, legend_rows: int = 1) -> tuple[Figure, np.nd
 
 
 def draw_costs(axes: Axes, comparison: Comparison, methods: Sequence[str] | None = None) -> None:
-    """Draw the mean costs of methods against evaluations, with their standard errors as bands."""
+    """Draw the mean costs of methods, by default of all, against evaluations, with their standard errors as bands.
+
+    Costs that are negated rewards are drawn as rewards. Other costs get a logarithmic axis if all means are positive.
+    """
     shown = [m for m in methods or comparison.methods if m in comparison.costs]
     lowest = min(float(np.nanmin(comparison.mean(method))) for method in shown)
     for method in shown:
@@ -110,9 +113,9 @@ def draw_costs(axes: Axes, comparison: Comparison, methods: Sequence[str] | None
 
 
 def log_costs(axes: Axes) -> None:
-    """Make the cost axis logarithmic, with labels between powers of ten if it spans few of them.
+    """Make the cost axis logarithmic; if its ends differ by less than the factor `FEW_DECADES`, add minor labels.
 
-    Call this after everything is drawn.
+    Minor labels are those between the powers of ten. Call this after everything is drawn.
     """
     axes.set_yscale("log")
     low, high = axes.get_ylim()

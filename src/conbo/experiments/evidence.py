@@ -2,15 +2,15 @@
 
 =============  =====================================================================================================
 below          costs are lower than the other method's, by the bootstrap interval and the sign-flip test
-not above      costs are shown to exceed the other method's by less than a margin, if at all
-level          costs are shown to differ from the other method's by less than a margin
-near zero      the mean cost is at most ten times the best method's, or a millionth of the initial cost
+not above      a test shows that costs are lower than the other method's plus a margin
+level          tests show that costs differ from the other method's by less than a margin
+near zero      the mean cost is at most ten times the best method's, or at most a millionth of the initial cost
 =============  =====================================================================================================
 
-The margin is a quarter of the other method's mean final cost. For observed accuracies it is 0.001, which is the lead
-that the paper reports. A statement that is neither shown nor refuted within its margin is undecided. Checks of
-computing times are always undecided, because the recorded runs were made on busy machines. Methods that were not run,
-or at fewer than eight seeds, are not checked.
+The margin is a quarter of the other method's mean final cost. For observed accuracies it is 0.001, which is the
+difference that the paper reports. If the tests can neither show nor refute a statement with a margin, it is undecided.
+Checks of computing times are always undecided, because the recorded runs were made on busy machines. Costs from fewer
+than eight seeds are not checked.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -97,8 +97,8 @@ class Evidence:
     def batches(self, problem: str, methods: Sequence[str], sizes: Sequence[int]) -> list[Check]:
         """Check for a linear speed-up: runs in batches end at no higher cost than runs with as many single evaluations.
 
-        Runs are paired by seed. If runs of single evaluations that stop halfway pass the same test, the test is too
-        weak, and the check is undecided.
+        Runs are paired by seed. As a control, runs of single evaluations that stop halfway take the same test. If they
+        pass, the test is too weak, and the check is undecided.
         """
         return [
             _with_control(check, serial, m)
@@ -109,7 +109,7 @@ class Evidence:
         ]
 
     def batch_overhead(self, problem: str, methods: Sequence[str], size: int, most: float) -> list[Check]:
-        """Check whether suggesting a batch takes at most `most` times as long as suggesting a single point."""
+        """Check whether it takes at most `most` times as long to suggest a batch of `size` points as a single point."""
         return [
             timed(ratio <= most, f"{problem}, {method}: a batch of {size} takes {ratio:.1f} times as long as one point")
             for serial, batched in self._serial_and_batched(problem, [size])
@@ -118,7 +118,7 @@ class Evidence:
         ]
 
     def observed(self, rule: Rule, problem: str, at: int, pairs: Iterable[tuple[Scored, Scored]]) -> list[Check]:
-        """Check pairs of methods, each judged by its own score, after `at` evaluations on a problem with few states.
+        """Compare pairs of methods, each by its own score, after a number `at` of evaluations on a problem.
 
         A method's cost is its score, negated if a higher score is better. `rule` says what is checked: whether the cost
         of the first method of a pair is "below" that of the second, "level" with it, or "not above" it.
@@ -136,7 +136,7 @@ class Evidence:
         return checks
 
     def slower(self, problem: str, method: str, other: str, least: float, most: float) -> list[Check]:
-        """Check whether a suggestion by one method takes between `least` and `most` times as long as by another."""
+        """Check whether `method` takes between `least` and `most` times as long for a suggestion as `other`."""
         return [
             timed(least <= ratio <= most, f"{problem}: {method} takes {ratio:.2g} times as long as {other}")
             for comparison in self._comparisons([problem])
@@ -157,7 +157,7 @@ class Evidence:
 
 
 def checked(rule: Rule, what: str, costs: Array, others: Array, margin: float | None = None) -> list[Check]:
-    """Check paired costs of two methods by a rule; return one check in a list, or an empty list if pairs are too few.
+    """Check paired costs of two methods by a rule; return a list of one check, or of none if there are too few pairs.
 
     `costs` and `others`, both (seeds,), are the costs of the two methods at the same seeds. `rule` says whether `costs`
     should be "below" `others`, "level" with them, or "not above" them. The last two rules allow a margin, by default a
@@ -182,7 +182,7 @@ def timed(holds: bool, text: str) -> Check:
 
 
 def _with_control(check: Check, serial: Comparison, method: str) -> Check:
-    """The check of a linear speed-up, made undecided if single evaluations that stop halfway would pass it too."""
+    """The check of a linear speed-up, made undecided if runs of single evaluations that stop halfway pass it too."""
     half = int(np.searchsorted(serial.evaluations, serial.evaluations[-1] / 2))
     costs = serial.costs[method]
     passes = any(control.holds for control in checked("not above", "", costs[:, half], costs[:, -1]))
@@ -193,7 +193,7 @@ def _with_control(check: Check, serial: Comparison, method: str) -> Check:
 
 
 def _shared(comparison: Comparison, other: Comparison, method: str) -> tuple[Array, Array]:
-    """The final costs, each (seeds,), of a method in two comparisons, for the seeds that both have."""
+    """The final costs of a method in two comparisons, both (seeds,), at the seeds that the comparisons share."""
     shared = sorted(set(comparison.seeds) & set(other.seeds))
     mine, others = (c.costs[method][[list(c.seeds).index(s) for s in shared], -1] for c in (comparison, other))
     return mine, others

@@ -76,7 +76,7 @@ def draw_global(runs: Sequence[Run]) -> Figure:
 
 @styled
 def draw_methods(runs: Sequence[Run]) -> Figure:
-    """Draw final costs of many methods, with the best method at the top and a panel for each function."""
+    """Draw the final mean costs of many methods, with a panel for each problem and the best method at its top."""
     comparisons = compare(runs)
     figure, axes = panels(1, len(comparisons))
     for panel, comparison in zip(axes.flat, comparisons, strict=True):
@@ -127,7 +127,7 @@ def draw_networks(runs: Sequence[Run]) -> Figure:
 
     The first panel shows the policy's cost. The next two show the best observed validation errors after half of the
     evaluations and after all of them, both with and without a final round (one last evaluation in each state). The
-    fourth shows the time of a suggestion.
+    fourth shows the computing time of a suggestion, without that of fitting the model.
     """
     (policy,), (without,), (with_round,) = compare(runs), compare(runs, "best_observed"), compare(runs, "final_round")
     last = policy.evaluations[-1]
@@ -173,7 +173,7 @@ DRAWINGS: dict[str, Callable[[Sequence[Run]], Figure]] = {
 
 
 def _draw_finals(axes: Axes, name: str, points: Mapping[float, tuple[Comparison, str]]) -> None:
-    """Draw final mean costs with standard errors; `points` maps positions x to a comparison and a method's label."""
+    """Draw final mean costs with standard errors; `points` maps each x to a comparison and a method's label."""
     means = np.array([max(comparison.mean(label)[-1], LEAST) for comparison, label in points.values()])
     errors = np.array([comparison.error(label)[-1] for comparison, label in points.values()])
     low = np.minimum(errors, 2 / 3 * means)  # a log axis cannot show zero

@@ -1,4 +1,4 @@
-"""The final round: one last evaluation in each of finitely many states, to raise the best observed reward of the state.
+"""The final round: one last evaluation in each of finitely many states, to raise that state's best observed reward.
 
 A policy is for actions that are used again and again. If the best result itself is kept, such as a trained network, a
 final round helps: in each state it evaluates the action with the highest expected improvement over the best reward of

@@ -26,14 +26,18 @@ class Duel(NamedTuple):
 
     @property
     def share(self) -> float:
-        """The share of the rival's evaluations after which the default stays at or below the rival's final cost."""
+        """The share of the rival's evaluations that the default method needs to match the rival's final mean cost.
+
+        After this share, its own mean cost stays at or below that cost. NaN if it ends above.
+        """
         return self.comparison.share_of_evaluations(self.rival, DEFAULT_METHOD)
 
 
 def duels(runs: Mapping[Key, Run], as_published: bool = False) -> Iterator[Duel]:
-    """Yield, for every problem, the comparison of the default method with its best rival.
+    """Yield, for every problem and batch size, the comparison of the default method with its best rival.
 
-    With `as_published`, rivals whose published model was replaced by another one are left out.
+    Rivals that share too few seeds with the default method are left out. With `as_published`, so are those that were
+    run with a model other than their published one.
     """
     for comparison in compare(run for run in runs.values() if run.is_complete):
         if DEFAULT_METHOD not in comparison.costs:
@@ -54,9 +58,10 @@ def is_ours(label: str) -> bool:
 
 
 def goal_table(runs: Mapping[Key, Run], as_published: bool = False) -> str:
-    """A Markdown table of the best rival on each problem, and the share of its evaluations that conbo needs.
+    """A Markdown table that compares conbo's default method with the best rival on each problem.
 
-    It is the share after which conbo's default method stays at or below the rival's final cost.
+    It also has the share of the rival's evaluations after which the mean cost of the default method stays at or below
+    the rival's final one, and whether this share meets the goal.
     """
     ours = DEFAULT_METHOD
     head = ["problem", "best rival", "rival's cost", f"{ours}'s", f"{ours} − rival [95 %]", "p", f"{ours} is"]

@@ -56,7 +56,7 @@ class GridSearch:
         return f"{self.library} k={self.states}"
 
     def enter(self, problem: Problem, settings: RunSettings, evaluations: int) -> "GridContestant":
-        """Create the optimizer that makes one run with this number of evaluations."""
+        """Create the contestant for one run with this planned number of evaluations."""
         return GridContestant(problem, self.states, self._search(problem), settings, evaluations)
 
     def _search(self, problem: Problem) -> StateSearch:
@@ -130,9 +130,10 @@ class GridContestant(TrialList):
 
 
 def state_grid(problem: Problem, k: int) -> Array:
-    """A grid of states in the unit cube: all states if there are at most k.
+    """A grid (n, d_s) of states in the unit cube: all n states if there are at most k.
 
-    Otherwise the grid (k, d_s) has the midpoints of k cells with equal probability under P[s].
+    Otherwise n is k, and the grid holds the midpoints of k cells with equal probability under P[s]. All dimensions have
+    the same number of cells. Raises SettingError if this is impossible with k cells.
     """
     distribution, d_s = bind(problem.state_distribution, problem.space), problem.space.n_state_dims
     if (listed := distribution.listed(max_states=k)) is not None:
@@ -147,8 +148,8 @@ def state_grid(problem: Problem, k: int) -> Array:
 def can_interpolate(space: Space, grid: Array) -> bool:
     """Whether actions can be interpolated between the k states of a grid (k, d_s).
 
-    This requires that no state or action parameter is categorical, and that each side of the grid has two or more
-    states.
+    This requires that no state or action parameter is categorical, and that the grid has at least two values in each
+    dimension.
     """
     numeric = not any(space.state_categories) and not any(space.action_categories)
     return numeric and all(len(np.unique(column)) > 1 for column in grid.T)
@@ -171,7 +172,7 @@ class NearestState:
 
 @dataclass(frozen=True)
 class InterpolatedActions:
-    """The policy whose actions are interpolated linearly between the states of a grid, and constant beyond its ends."""
+    """The policy whose actions are interpolated linearly between the states of a grid, and constant outside it."""
 
     space: Space
     grid: Array  # (k, d_s), all combinations of the values in its columns

@@ -158,10 +158,10 @@ def _draw_maximizers(axes: Axes, kg: ExactGains, lines: ExactLines) -> None:
 
 
 def estimate(belief: Belief, recipe: Estimator, candidate: Tensor) -> tuple[ExactGains, float, ExactLines]:
-    """Build the knowledge gradient of a recipe; return it, its value at a candidate (1, d), and its lines.
+    """Build the knowledge gradient of a recipe; return it, its value at a candidate (1, d), and the lines behind it.
 
-    The value is computed from these lines, the look-ahead means of some actions: `mean` + `slope` z, where z is the
-    standardized new observation at the candidate.
+    The value is computed from these lines. Each is the look-ahead mean of one action: `mean` + `slope` z, where z is
+    the standardized new observation at the candidate.
     """
     kg = cast(ExactGains, recipe.build(belief, generator()))  # the model is a built-in one
     only_state = torch.zeros(1, 1, 0, dtype=torch.float64)

@@ -1,8 +1,9 @@
 """Computes the origin of a run: version, platform, and a fingerprint of the code that the run's numbers depend on.
 
-The fingerprint is a hash of source files: the modules of the method's recipe and of the problem, the optimizer and the
-scoring, and all that these import. The recipes of other methods, other problems, storage and presentation are left out.
-Docstrings, blank lines and comment lines do not count, so that rewriting them does not make recorded runs stale.
+The fingerprint is a hash of the problem's data files and of source files: the modules that define the method's recipe,
+the problem, the optimizer and the scoring, and all modules that these import. Other methods and problems, storage and
+presentation are left out. Docstrings, blank lines and comment lines do not count, so that rewriting them does not make
+recorded runs stale.
 """
 
 import ast
@@ -74,7 +75,7 @@ def platform_name() -> str:
 
 
 def modules_within(value: object) -> Iterator[str]:
-    """Yield the names of conbo's modules that define a value, such as a method or a problem, or any part of it."""
+    """Yield the names of conbo's modules that define a value (such as a method or a problem) or a part of it."""
     if isinstance(value, partial):
         for part in (value.func, *value.args, *value.keywords.values()):
             yield from modules_within(part)
@@ -165,7 +166,7 @@ def _fingerprint(modules: tuple[str, ...], data: tuple[Path, ...]) -> str:
 
 
 def _data_files(problem: str) -> tuple[Path, ...]:
-    """The files that a problem depends on: its tables, or the user's file that defines it."""
+    """The files that a problem depends on: its tables in the package, or the user's file that defines it."""
     source, _, _ = problem.rpartition(":") if ".py:" in problem else problem.partition(":")
     if source.endswith(".py"):
         return (Path(source),)

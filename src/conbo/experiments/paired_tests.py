@@ -45,7 +45,10 @@ class Difference:
 
     @property
     def standing(self) -> Standing:
-        """Whether costs are lower ("better") or higher ("worse") by both interval and sign-flip test, else "level"."""
+        """Whether the first method is "better" (its costs are lower), "worse" or "level".
+
+        It is level unless the interval and the sign-flip test both find a difference.
+        """
         if not self.p < SIGNIFICANT:
             return "level"
         return "better" if self.high < 0 else "worse" if self.low > 0 else "level"

@@ -1,4 +1,4 @@
-"""The settings of all runs of the ConBO paper's figures, and of conbo's own figures on methods, models and seeds.
+"""The settings of all runs for the ConBO paper's figures, and for conbo's own figures on methods, models and seeds.
 
 The paper gives the test functions, the methods and the values that are varied. Settings that it does not give (initial
 points, budgets, repetitions, test states) are chosen here, the same for all methods.
@@ -82,7 +82,7 @@ def named(*names: str) -> list[Method]:
 
 
 def width_problem(function: str, width: float) -> str:
-    """The name of the variant of a problem whose states cover this share of their full range."""
+    """The name of a variant of the problem `function`, whose states cover the share `width` of their full range."""
     return function if width == 1 else f"{function}:width={width:g}"
 
 
@@ -95,15 +95,15 @@ def swept_label(name: str, n_z: int) -> str:
 
 
 def with_model(name: str, model: GaussianProcess) -> Method:
-    """A built-in method with another model than its own, labeled `method/profile`; see `GaussianProcess.profile`."""
+    """A built-in method with a model other than its own, labeled `method/profile`; see `GaussianProcess.profile`."""
     return replace(METHODS[name], name=f"{name}/{model.profile}", model=model)
 
 
 def global_methods() -> list[Method]:
     """The methods that are compared on problems without states (global optimization).
 
-    They are three estimates of the knowledge gradient, each with the numbers n_z of actions or samples that
-    `KNOWLEDGE_GRADIENTS` lists, Thompson sampling, and conbo's default.
+    They are Thompson sampling, conbo's default method, and three estimates of the knowledge gradient. Each estimate is
+    run with several numbers n_z of actions or samples, which `KNOWLEDGE_GRADIENTS` lists.
     """
     recipes: dict[str, Callable[[int], StateValueRecipe]] = {
         "kg-discrete": DiscreteKG,

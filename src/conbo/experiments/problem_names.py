@@ -4,7 +4,7 @@
 name                                        problem
 ==========================================  =========================================================
 `branin`                                    a built-in problem
-`branin:width=0.5,noise=1`                  a variant: keyword arguments of the function that makes the problem
+`branin:width=0.5,noise=1`                  a variant, made with these keyword arguments
 `path/to/file.py:name`                      a `Problem` in a file of your own, or a function returning one
 ==========================================  =========================================================
 """

@@ -1,4 +1,4 @@
-"""The file of a run: JSON lines, to which lines are only appended.
+"""The file of a run, in the JSON Lines format; existing lines never change, and new ones are appended.
 
 =============================================================  =====================================================
 line                                                           content
@@ -9,7 +9,7 @@ line                                                           content
                                                                are any, and the seconds that the suggestion took
 `{"checkpoint": 20, "score": ..., ...}`                        how good the policy was after that many evaluations
 `{"complete": 60}`                                             the run reached its planned number of evaluations
-`{"failure": "..."}`                                           why the run stopped; the next call continues it
+`{"failure": "..."}`                                           the error that stopped the run; it can be continued
 =============================================================  =====================================================
 
 A compressed file of many runs (a pack) holds the same lines, run by run, without the trials of complete runs. A
@@ -88,7 +88,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The policy's scores after some evaluations, and the mean times of suggestions since the last checkpoint."""
+    """The policy's scores at a checkpoint, and the mean computing times of suggestions since the checkpoint before."""
 
     evaluations: int
     score: float
@@ -135,7 +135,11 @@ def origin_line(origin: Origin) -> dict[str, Any]:
 
 
 def trial_line(trial: Trial, seconds: Seconds | None) -> dict[str, Any]:
-    """The line of a run's file for a completed trial; `seconds` are given for the first trial of each suggestion."""
+    """The line of a run's file for a completed trial.
+
+    `seconds` are the computing times of a suggestion, and are given only for its first trial, because a suggestion may
+    be a batch.
+    """
     line = {"trial": trial.number, "state": trial.state, "action": trial.action, "reward": trial.reward}
     line |= {} if trial.seed is None else {"seed": trial.seed}
     line |= {"outcomes": dict(trial.measured)} if trial.measured else {}

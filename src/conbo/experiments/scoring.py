@@ -1,8 +1,8 @@
 """Scores policies over P[s], on test states that are the same for all methods and seeds.
 
-In a test state, all policies are evaluated with the same random numbers, and every test state has its own. So
-differences between policies are far more precise than their mean rewards, and the errors of different states average
-out.
+In each test state, all policies are evaluated with the same random numbers, so that differences between policies are
+far more precise than their mean rewards. Different test states have different random numbers, so that their errors
+average out.
 """
 
 from collections.abc import Sequence
@@ -64,7 +64,7 @@ class Scorer:
         return min(scored, key=lambda pair: sign * pair[0])
 
     def violation(self, policy: ActionRule) -> float | None:
-        """The probability under P[s] that a policy truly violates a constraint; None without constraints."""
+        """The probability under P[s] of states where the policy violates a constraint; None without constraints."""
         breaks = self.problem.violates
         if breaks is None:
             return None

@@ -1,4 +1,4 @@
-"""Finds recorded runs that are stale: the code or the recipe that made them has changed since."""
+"""Finds recorded runs that are stale: their code or settings have changed since, or their code was not recorded."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -100,9 +100,9 @@ class Comparison:
         return last_crossing(self.evaluations, self.mean(method), cost)
 
     def share_of_evaluations(self, method: str, against: str) -> float:
-        """The share of all evaluations after which `against` stays at or below the final mean cost of `method`.
+        """The share of a run's evaluations that `against` needs to match the final mean cost of `method`.
 
-        It is NaN if `against` ends above that cost.
+        After this share, the mean cost of `against` stays at or below that cost. NaN if it ends above.
         """
         return self.evaluations_to_reach(against, float(self.mean(method)[-1])) / float(self.evaluations[-1])
 

@@ -112,8 +112,8 @@ def sweep(
 ) -> Report:
     """Make or continue the runs of all tasks, whose files are in a folder.
 
-    Several sweeps may work in one folder at the same time: each run is made by one of them, and all wait for the last
-    run.
+    Several sweeps may work in one folder at the same time. Each run is made by one of them, and a sweep waits for those
+    of its runs that others are making.
 
     - Runs are made in `jobs` processes of this machine, or in an `executor` with the interface of concurrent.futures
       whose workers see the same folder.

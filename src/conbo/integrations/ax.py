@@ -2,12 +2,12 @@
 
 | Ax                              | conbo                                                  |
 |---------------------------------|--------------------------------------------------------|
-| range parameter                 | Real or Integer, on its scale                          |
+| range parameter                 | Real or Integer, on its linear or log scale            |
 | choice parameter                | Categorical                                            |
 | fixed parameter                 | no parameter; its value is added to suggestions        |
 | parameter constraint            | constraint of the space                                |
 | objective "profit", "-loss"     | maximize, minimize                                     |
-| completed trial, mean and sem   | completed trial, with noise sem² if sem is known       |
+| completed trial, mean and sem   | completed trial; noise variance sem² if sem is known   |
 | failed or abandoned trial       | failed trial                                           |
 """
 
@@ -101,7 +101,7 @@ class AxBridge:
         Returns
         -------
         dict
-            Parameters by trial index.
+            Parameter values by trial index.
 
         Raises
         ------
@@ -159,7 +159,7 @@ class AxBridge:
         self._numbers[index] = self.study.add_trial(state, action, *result).number
 
     def _results(self) -> dict[int, tuple[float, float | None]]:
-        """Measured mean of the objective and the variance of this mean (None if it is not known), by trial index."""
+        """The measured mean of the objective and the variance of this mean (None if unknown), by trial index."""
         frame = self.client._experiment.lookup_data().df
         rows = frame[frame["metric_name"] == self._metric]
         pairs = zip(rows["trial_index"], rows["mean"], rows["sem"], strict=True)

@@ -97,17 +97,17 @@ class ConditionalKnowledgeGradient(AcquisitionFunction):
         The states (m, len(state_dims)) to average over, in the units of the model, or a torch distribution of states,
         from which `n_states` are drawn once.
     weights
-        Weights (m,) of the states; by default they are equal.
+        Weights (m,) of the states, which are scaled to a sum of 1; by default they are equal.
     bounds
-        Lower and upper bounds (2, d) of the inputs, between which best actions are searched for; by default the unit
-        cube.
+        Lower and upper bounds (2, d) on the inputs of the model; by default the unit cube. Best actions are searched
+        for within them.
     n_z
         Number of nodes for the expectation over the outcome of the observation; odd and at least 3.
     n_states
         Number of states that are drawn from a torch distribution.
     n_actions
-        Number of Sobol actions that are screened as starts of the searches for best actions; by default 64 to 160,
-        depending on the number of action columns.
+        Number of Sobol actions that are screened for the initial points of the searches for best actions; by default 64
+        to 160, depending on the number of action columns.
     posterior_transform
         As in BoTorch's own acquisition functions.
 
@@ -205,7 +205,7 @@ class ConditionalKnowledgeGradient(AcquisitionFunction):
         return gains.best, gains.slope_derivative
 
     def _differentiable(self, candidates: Tensor, states: Tensor, actions: Tensor) -> Tensor:
-        """Refine the best actions (b, m, n_z, d_x), and make them differentiable with respect to the candidates.
+        """Refine the best actions (b, m, n_z, d_x) by Newton steps, and make them differentiable in the candidates.
 
         There is one action for each of b candidates, m states and n_z nodes: the best one if the observation at the
         candidate is z standard deviations above its prediction, where z is the node.
@@ -220,11 +220,12 @@ class ConditionalKnowledgeGradient(AcquisitionFunction):
         return actions + torch.where(free, moved, 0.0)
 
     def _newton(self, candidates: Tensor, states: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Gradients and inverse Hessians of v with respect to actions (b, m, n_z, d_x), and which coordinates may move.
+        """Gradients and inverse Hessians of v with respect to actions (b, m, n_z, d_x), and a mask of free coordinates.
 
-        There are b candidates, m states, and n_z nodes z, and v = mean + z · slope is the posterior mean after a reward
-        that is z standard deviations above its prediction. If a Hessian is not negative definite, its inverse is set to
-        zero, so that the action does not move.
+        There are b candidates, m states, and n_z nodes z. For each node, v = mean + z · slope is the posterior mean
+        after an observation at the candidate that is z standard deviations above its prediction. A coordinate is free
+        unless it is at a bound and v rises beyond this bound. If a Hessian is not negative definite, its inverse is set
+        to zero, so that the action does not move.
         """
         variable = actions.detach().requires_grad_(True)
         lines = BotorchLines.at(self._posterior, candidates, states, variable)
@@ -256,7 +257,7 @@ def _drawn(states: Tensor | Distribution, n: int) -> Tensor:
 
 
 def _columns(state_dims: Sequence[int], bounds: Tensor | None, model: Model, like: Tensor) -> tuple[Tensor, Tensor]:
-    """The bounds (2, d) of the inputs, and the indices (d,) of the model's columns with the states first."""
+    """The bounds (2, d) on the inputs, and the indices (d,) of the model's columns with the states first."""
     if bounds is None:
         seen = getattr(model, "train_inputs", None)
         if not isinstance(seen, tuple):

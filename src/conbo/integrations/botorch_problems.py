@@ -73,7 +73,7 @@ def problem_of(function: BaseTestProblem, state_dims: Sequence[int], state_distr
 
 
 def _bounds(function: BaseTestProblem) -> Array:
-    """Lower and upper bounds (2, dim) of the `dim` inputs."""
+    """Lower and upper bounds (2, dim) on the `dim` inputs."""
     return np.array(function._bounds, dtype=np.float64).T
 
 

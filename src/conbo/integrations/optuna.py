@@ -1,8 +1,9 @@
-"""The bridge to Optuna: a sampler that learns the best action of every state, and functions that return the policy.
+"""The bridge to Optuna: a sampler that learns the best action of every state, and functions for Optuna's studies.
 
 Trial k of the Optuna study is trial k of a conbo optimizer. So suggestions depend only on the seed, the trial's number
 and the rewards, and a study can be continued in another process as if it had never stopped. Suggestions are stored in
-the trial's system attributes, from which all workers know which points are pending.
+the trial's system attributes, where all workers see which points are pending. The functions are for studies of any
+sampler: `policy` learns a policy from one, and `from_optuna` makes a conbo study from it.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ StatesLike = Mapping[str, MarginalRecipe] | Iterable[str]
 
 @dataclass(frozen=True)
 class _Roles:
-    """The parameters that are states, with their distributions, and the known limits of the actions."""
+    """The parameters that are states, with their distributions, and the known limits on actions."""
 
     states: dict[str, MarginalRecipe]
     constraints: tuple[str, ...] = ()
@@ -78,9 +79,9 @@ class _Roles:
 class ConboSampler(BaseSampler):
     """An Optuna sampler that chooses states and actions to learn the best action of every state.
 
-    Until a trial is completed, points are random, because the parameters of the study are not known before. Pruned and
-    failed trials have no reward. For a trial that was enqueued with fixed values of all states, the sampler chooses the
-    action in this state.
+    Until a trial is completed, points are random, because only completed trials show which parameters there are. Pruned
+    and failed trials have no reward. If a trial was enqueued with fixed values of all states, the sampler chooses the
+    action for this state.
 
     Parameters
     ----------
@@ -88,12 +89,12 @@ class ConboSampler(BaseSampler):
         Names of the parameters that are states, or a mapping from these names to the distributions of the states, such
         as ``{"demand": conbo.Triangular(60)}``. All other parameters are actions.
     constraints
-        Known limits of the actions, as in `conbo.Space`. The first, random trials ignore them.
+        Known limits on actions, as in `conbo.Space`. The random trials at the beginning ignore them.
     constraints_func
-        Limits on outcomes, as in Optuna's own samplers: called with every completed or pruned trial, it returns values
-        that are at most zero if the trial satisfies the limits. Values that an objective sets by `trial.set_constraint`
-        (Optuna 5) are used even without this function. The policy satisfies the limits with a probability of at least
-        `confidence`.
+        A function for limits on outcomes, as in Optuna's own samplers. It is called with every completed or pruned
+        trial, and returns values that are at most zero if the trial satisfies the limits. Values that an objective sets
+        by `trial.set_constraint` (Optuna 5) are used even without this function. The policy satisfies the limits with a
+        probability of at least `confidence`.
     confidence
         As in `conbo.Study`.
     method, model, initial
@@ -202,7 +203,7 @@ class ConboSampler(BaseSampler):
         """An optimizer that knows the trials on which the suggestion of trial `number` depends.
 
         These are all trials with lower numbers. Once the initial design is evaluated, trials with higher numbers, which
-        other workers may have begun in the meantime, belong to them too, unless they have failed.
+        other workers have begun in the meantime, are included too, unless they have failed.
         """
         found = study.get_trials(deepcopy=False)
         optimizer = _optimizer(study, found, distributions, self._roles, self._seed, self._settings)

@@ -72,12 +72,12 @@ def point_of(params: Mapping[str, Any], distributions: Distributions, names: Ite
 
 
 def params_of(point: Mapping[str, Value], distributions: Distributions) -> dict[str, Any]:
-    """Convert conbo's parameter values to Optuna's; numbers are rounded to the steps of their distribution, if any."""
+    """Convert conbo's parameter values to Optuna's; if a distribution has a step, values are rounded to it."""
     return {name: _to_optuna(distributions[name], value) for name, value in point.items()}
 
 
 def steps_of(distributions: Distributions, actions: Iterable[str]) -> list[tuple[int, float, float]]:
-    """The index, the lowest value and the step of every action whose distribution has a step (above 1 for integers)."""
+    """The index in `actions`, the lowest value and the step of every action that has a step (above 1 for integers)."""
     steps: list[tuple[int, float, float]] = []
     for place, name in enumerate(actions):
         each = distributions[name]
@@ -140,7 +140,7 @@ def _to_optuna(distribution: BaseDistribution, value: Value) -> Any:
 
 
 def _step(distribution: BaseDistribution) -> float | None:
-    """The step of a distribution; None if every number or every integer is allowed."""
+    """The step of a distribution; None if all numbers, or all integers, in its range are allowed."""
     if isinstance(distribution, FloatDistribution):
         return distribution.step
     return distribution.step if isinstance(distribution, IntDistribution) and distribution.step > 1 else None
@@ -160,7 +160,8 @@ def _around(distribution: BaseDistribution, value: Value) -> list[tuple[float, f
 def _merged(name: str, a: BaseDistribution, b: BaseDistribution) -> BaseDistribution:
     """Return a distribution that contains all values of the distributions `a` and `b` of the parameter `name`.
 
-    Raises SpaceError if they are of different kinds.
+    The result has no step, even if `a` and `b` do. Raises SpaceError unless both are ranges of floats, or both ranges
+    of integers, on the same (linear or log) scale.
     """
     if isinstance(a, FloatDistribution) and isinstance(b, FloatDistribution) and a.log == b.log:
         return FloatDistribution(min(a.low, b.low), max(a.high, b.high), log=a.log)

@@ -27,7 +27,7 @@ Range = tuple[float, float]
 
 
 def constraints_of(trials: Iterable[FrozenTrial]) -> dict[str, AtMost]:
-    """The constraints of which at least one completed trial has a value, by the names of conbo's outcomes."""
+    """The constraints for which at least one completed trial has a value, by the names of conbo's outcomes."""
     completed = (trial for trial in trials if trial.state == TrialState.COMPLETE)
     return {name: AtMost(0.0) for trial in completed for name in _constraint_values(trial)}
 
@@ -101,7 +101,7 @@ def _trial(
 
 
 def _center(space: Space) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A valid state and action at the center of the space, for trials whose point is not known."""
+    """A valid state and action near the center of the space, as a placeholder for trials whose point is not known."""
     middle = space.snap(np.full((1, space.n_state_dims + space.n_action_dims), 0.5))
     d = space.n_state_dims
     return space.decode_states(middle[:, :d])[0], space.decode_actions(middle[:, d:])[0]

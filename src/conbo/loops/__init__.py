@@ -2,9 +2,9 @@
 
 Without Numba, their callers use implementations in torch. No module of this package imports torch, so that a process
 that only compiles starts fast. A loop allocates no arrays; its caller passes arrays for inputs, results and scratch
-memory, all of them in C order, because another layout would be compiled anew.
+memory, all of them in C order, because Numba would compile the loop again for another layout.
 
-Constructs that are slow to compile are avoided: whole-array assignments (their error message alone compiles Numba's
-string support), slices, `min` and `max`, entries of `shape` by index, and assignments that build a tuple, which those
-of four or more values or of constants (`a, b = 0.0, 0.0`) do.
+Most loops avoid constructs that are slow to compile: whole-array assignments (for their error message, Numba compiles
+its support for strings), slices, `min` and `max`, indices into `shape`, and assignments that build a tuple. An
+assignment builds a tuple if it has four or more values, or constants as in `a, b = 0.0, 0.0`.
 """

@@ -1,7 +1,8 @@
 """Compiled Newton ascent for `models.action_functions`: maximizes h(x; z) = mean(x) + z slope(x) over the action x.
 
-The torch implementation in that module takes the same steps and explains the functions. h is the posterior mean of a
-state after a new observation z. There is one function h for each row; the loop works on one row and one z at a time.
+The torch implementation in that module takes the same steps and explains the functions. h is the posterior mean in a
+state after a new reward that is z standard deviations above its prediction. In arrays, each row belongs to one such
+function, with its own new reward and state. The loop works on one row and one z at a time.
 `mean` and `slope` are weighted sums of the correlation κ between x and the n observed points, which all rows share;
 `slope` has one more term, for the row's own new point. Coordinates of points are scaled by the lengthscales, so that
 the Euclidean distance between points is the argument of κ.
@@ -55,9 +56,9 @@ def _ascent(name: str, limited: bool) -> Function:
     ) -> None:
         """Maximize mean(x) + z slope(x) over the action x, for rows `first` to `last` - 1 and every z of a row.
 
-        A row is the posterior mean in one state after a new reward, and z is how many standard deviations this reward
-        is above its prediction. Each row has q values z. The maximizers replace the starting points in `x`; their means
-        and slopes are written to `mean` and `slope`.
+        Each row belongs to one function of the action: the posterior mean in one state after a new reward that is z
+        standard deviations above its prediction. Each row has q values of z. The maximizers replace the starting points
+        in `x`. The means and slopes at the maximizers are written to `mean` and `slope`.
         """
         features, f, n = len(points), len(free), len(points[0]) - 1
         if limited:
@@ -203,9 +204,10 @@ def _newton_step(
     factor: Array,
     stuck: Array,
 ) -> float:
-    """Write to `step` the Newton step from x to a maximum, and return its length, which is at most `radius`.
+    """Write to `step` the Newton step from x towards a maximum, and return its length, which is at most `radius`.
 
-    Only the coordinates with indices `free` move, and only within the bounds. `factor` and `stuck` are scratch.
+    Only the coordinates with indices `free` move. Of these, a coordinate stays at its bound if the gradient points
+    outwards there. The caller clips the step where it crosses a bound. `factor` and `stuck` are scratch.
     `models.action_functions.newton_step` is the same in torch. This helper is not compiled as `fast`, because
     vectorized sums of a few terms are slower than plain ones.
     """

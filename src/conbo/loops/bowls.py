@@ -55,7 +55,7 @@ def missing_curvature(hessian: Array, f: int, stuck: Array) -> float:
 
 @inlined
 def solve_bowl(factor: Array, f: int, step: Array) -> None:
-    """Solve (shift · I - Hessian) y = step for y by the Cholesky factor of `factorize_bowl`; y replaces `step`."""
+    """Solve (shift · I - Hessian) y = step for y with the factor from `factorize_bowl`; y replaces `step`."""
     for i in range(f):
         total = step[i]
         for k in range(i):
@@ -70,7 +70,7 @@ def solve_bowl(factor: Array, f: int, step: Array) -> None:
 
 @inlined
 def shortened(step: Array, f: int, radius: float) -> float:
-    """Scale a step (f,) in place so that it is at most as long as `radius`, and return its length."""
+    """Shorten a step (f,) in place to a length of at most `radius`, and return its length."""
     length = 0.0
     for i in range(f):
         length += step[i] * step[i]

@@ -6,9 +6,10 @@ code in the cache. A run starts them at its beginning (`begin`), so that they wo
 evaluated. This process compiles the loops that they have not compiled.
 
 A loop that is declared `fast` may reorder sums, and one that is declared `exact` may not. Functions that loops call are
-declared `helper` (may only use fused multiply-add) or `inlined`. LLVM, or Numba for `inlined`, makes them part of the
-loop that calls them. Otherwise a process that compiles and one that loads the cache would link copies of the function
-that LLVM optimized separately, and would round differently.
+declared `helper` or `inlined`. The only fast-math option of a `helper` is fused multiply-add, and LLVM inlines it into
+the loop that calls it; an `inlined` function is inlined by Numba. If such functions were not inlined, a process that
+compiles and one that loads the cache would link copies of them that LLVM optimized separately, and would round
+differently.
 """
 
 import gc
@@ -67,14 +68,18 @@ inlined = compiled_with(**LEAN, inline="always")
 def fast(signature: str, on_demand: bool = False, **options: Any) -> Callable[[Function], Function]:
     """Decorate a function that Numba compiles with fast math, so that sums may be reordered.
 
-    `signature` has the argument types in Numba's notation. The first call of any such function compiles all of them;
-    one with `on_demand`, which few studies need, is compiled only by its own first call.
+    `signature` has the argument types in Numba's notation, and `options` are passed to Numba. The first call of any
+    loop compiles all loops. A loop with `on_demand`, which few studies need, is compiled only by its own first
+    call. Without Numba, the function is returned unchanged.
     """
     return lambda function: Loop(function, signature, on_demand, fastmath=FAST, **options) if AVAILABLE else function
 
 
 def exact(signature: str) -> Callable[[Function], Function]:
-    """Decorate a function that Numba compiles without fast math; `signature` has the argument types."""
+    """Decorate a function that Numba compiles without fast math, so that sums keep their order.
+
+    `signature` has the argument types in Numba's notation. Without Numba, the function is returned unchanged.
+    """
     return lambda function: Loop(function, signature, fastmath=False) if AVAILABLE else function
 
 
@@ -131,7 +136,7 @@ _claims: list[TemporaryDirectory[str]] = []  # while there are helpers: the fold
 
 @contextmanager
 def _without_garbage_collection() -> Iterator[None]:
-    """Switch garbage collection off for a while, because it takes a tenth of the compile time."""
+    """Switch garbage collection off within a `with` block, because it takes a tenth of the compile time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -228,7 +233,7 @@ def _say_so(watched: ExitStack) -> None:
 
 
 def _start_helpers() -> None:
-    """Start the processes that help to compile, unless they already run or could not store compiled code."""
+    """Start the processes that help to compile, unless they already run or have no cache for their code."""
     if _claims or not _is_kept() or not sys.executable or getattr(sys, "frozen", False):
         return
     with suppress(OSError):  # no folder for temporary files, or no more processes: go on without helpers

@@ -1,10 +1,9 @@
 """Compiled form of `acquisition.convex_integral`: estimates of E[V(Z)] - V(0) for convex functions V.
 
-Z is standard normal. Each row of the arrays describes one function V by its values and slopes at q nodes z, the middle
-one of which is zero. The torch
-implementation in `acquisition.convex_integral` is the reference, and explains the formulas. An integral over an
-interval between two nodes is a weighted sum of four numbers: the value and the slope at its left end, then at its right
-end. Values and slopes alternate in one array, so that these four numbers are contiguous.
+Z is standard normal. Each row of the arrays describes one function V by its tangents at q nodes z, the middle one of
+which is zero. The torch implementation in `acquisition.convex_integral` is the reference, and explains the formulas. An
+integral over an interval between two nodes is a weighted sum of four numbers: the value and the slope at its left end,
+then at its right end. Values and slopes alternate in one array, so that these four numbers are contiguous.
 """
 
 from math import erfc, exp, pi, sqrt

@@ -2,7 +2,7 @@
 
 This is the compiled form of `acquisition.expected_max`. The walk starts at z = 0 on the highest line and goes outwards,
 first to the right and then to the left. The next corner of the envelope is the nearest crossing with a line that rises
-more steeply in this direction. The walk ends where the density of Z vanishes, so few corners are visited. The terms of
+more steeply in this direction. The walk ends where the density of Z is zero in double precision. The terms of
 the gain are non-negative, one for each corner, so nothing cancels.
 """
 

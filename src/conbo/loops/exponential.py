@@ -1,4 +1,4 @@
-"""An exponential function that the compiler can vectorize, unlike a call of the math library."""
+"""An exponential function that the compiler can vectorize, unlike a call to the math library."""
 
 import numpy as np
 

@@ -4,18 +4,19 @@ Limits are linear in the values of the actions in the user's units. Limit j hold
 
     slack_j = room_j - Σ_i coefficient_ji value_i(x_i)
 
-A value becomes a coordinate x_i (a scaled input) in three steps: it is mapped to [0, 1], warped, and multiplied by a
-factor that contains one over the lengthscale. Coordinates that may move are `free`; `shapes` has a column for each.
+The room of a limit is its bound minus what the state contributes to the sum. A value becomes a coordinate x_i
+(a scaled input) in three steps: it is mapped to [0, 1], warped, and multiplied by a factor that contains one over the
+lengthscale. Coordinates that may move are `free`; `shapes` has a column for each.
 
 | row of `shapes` | meaning                                                                             |
 |-----------------|-------------------------------------------------------------------------------------|
 | 0, 1            | low end of the value's range, and its width                                         |
 | 2               | log of the high end over the low end for a log scale; zero for a linear scale       |
-| 3               | factor that the feature was multiplied by                                           |
+| 3               | factor by which the warped value was multiplied                                     |
 | 4, 5            | 1/a and 1/b of the input warping 1 - (1 - u^a)^b of u in [0, 1]; one without a warp |
 
-`edges` has a column for each limit, in units of slack. Row 0 is the slack that a point gets when it is moved into the
-limit. Row 1 is the largest violation that is tolerated.
+`edges` has a column for each limit, in units of slack. Row 0 is the slack that a point keeps when it is moved to where
+the limit holds. Row 1 is the largest violation that is tolerated.
 """
 
 from math import expm1, sqrt
@@ -34,8 +35,8 @@ def evaluate_limits(x: Array, free: Array, shapes: Array, values: Array, slopes:
     """Convert a point x to the values of its actions in the user's units, with their derivatives.
 
     `free` has the indices of f coordinates of x. The value of each one is written to `values` (f,), and its derivative
-    with respect to the coordinate to `slopes` (f,). The columns of `shapes` (6, f) say how these coordinates are
-    scaled.
+    with respect to the coordinate to `slopes` (f,). The columns of `shapes` (6, f) describe the scales of these
+    coordinates, as the module's docstring explains.
     """
     for i in range(len(free)):
         place, slope = x[free[i]] / shapes[3, i], 1.0 / shapes[3, i]
@@ -89,7 +90,7 @@ def limited_step(
     The module's docstring explains the arrays that describe the limits, from `coefficients` to `shapes`; `factor`,
     `stuck` and the last three arrays are scratch. The length is at most `radius`. A limit or bound that the step would
     violate is marked as binding. Then the step is computed again with a stiff quadratic penalty, which makes it end at
-    the binding limits and bounds, until the set of these no longer changes.
+    the binding limits and bounds. This is repeated until the set of these no longer changes, at most ROUNDS times.
     """
     f, n_limits = len(free), len(gaps)
     normals, pulled = scratch[:n_limits], scratch[n_limits : n_limits + f]
@@ -170,7 +171,7 @@ def into_limits(
 ) -> bool:
     """Move x, in place, to a nearby point within linear limits and bounds; return whether all limits hold there.
 
-    x is projected into one limit after the other, until all of them hold or SWEEPS passes over the limits are made. The
+    x is projected onto one limit after the other, until all of them hold or SWEEPS passes over the limits are made. The
     module's docstring explains the arrays that describe the limits, from `coefficients` to `shapes`; `scratch` is
     scratch memory.
     """

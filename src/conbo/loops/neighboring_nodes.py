@@ -3,8 +3,8 @@
 If the new reward is z standard deviations above its prediction, the posterior mean of an action x becomes
 mean(x) + z slope(x), which is a line as a function of z. For a knowledge gradient, a search finds the best action at
 each of q values z, the nodes. The search may miss it, so each node also tries the best actions of the other nodes
-(`winners`). Between two neighboring nodes, the best action may jump (`similarity`). In arrays, a row is one pair of a
-candidate, at which the new reward is observed, and a state.
+(`winners`). From one node to the next, the best action may move a little or jump, which `similarity` tells apart. In
+arrays, each row belongs to one candidate, at which the new reward is observed, and one state.
 """
 
 from math import exp, sqrt
@@ -22,8 +22,9 @@ ROUNDING = 1e-12  # relative difference by which another node's line must be hig
 def winners(mean: Array, slope: Array, nodes: Array, winner: Array) -> bool:
     """Find, at each of q values z (`nodes`), which of q lines mean + z slope (rows, q) is the highest.
 
-    Line j comes from a maximization at node j, so it should be the highest there. The index of the highest line is
-    written to `winner` (rows, q). The result is True if at some node another line is higher.
+    Line j belongs to the action that a search found to be the best at node j, so it should be the highest there. The
+    index of the highest line at each node is written to `winner` (rows, q). The result is True if some line j is not
+    the highest at node j.
     """
     q = len(nodes)
     changed = False
@@ -43,11 +44,11 @@ def winners(mean: Array, slope: Array, nodes: Array, winner: Array) -> bool:
 
 @exact("void(f8[::1], f8[:,:,::1], f8[::1], f8[:,::1], f8[::1])")
 def similarity(profile: Array, actions: Array, nodes: Array, result: Array, speed: Array) -> None:
-    """Compute how similar the best actions at neighboring nodes (values of the next observation) are, from 0 to 1.
+    """Compute how similar the best actions at neighboring nodes are, from 0 to 1.
 
-    `actions` (rows, q, features) are the best actions at the q nodes, scaled by the lengthscales. The `result`
-    (rows, q-1) is the kernel's correlation between neighbors, reduced where the best action jumps. `speed` (q + 1,) is
-    scratch.
+    A node is a value z: the new reward is z standard deviations above its prediction. `actions` (rows, q, features) are
+    the best actions at the q nodes, scaled by the lengthscales. The `result` (rows, q-1) is the kernel's correlation
+    between neighbors, reduced where the best action jumps. `speed` (q + 1,) is scratch.
     """
     rows, q, features = actions.shape
     a, b, c = profile[0], profile[1], profile[2]

@@ -5,9 +5,9 @@ gradient with respect to the lengthscale l_d of coordinate d,
 
     ∂/∂ log l_d  Σ_ij G_ij K_ij  =  Σ_ij G_ij K_ij ρ (f_i - f_j)_d²
 
-where f are the coordinates of the points, scaled by the lengthscales, and ρ = ψ/φ of the correlation to which
-coordinate d belongs (see `loops.profiles`); ρ needs no exponential. The `n_states` coordinates of states come first,
-then those of actions.
+where G is a given gradient with respect to K, f are the coordinates of the points, scaled by the lengthscales, and
+ρ = ψ/φ for the correlation to which coordinate d belongs (see `loops.profiles`). The exponentials in ψ and φ cancel.
+The `n_states` coordinates of states come first, then those of actions.
 """
 
 from math import sqrt
@@ -89,9 +89,10 @@ def pull_back(
 
 @inlined
 def _squared_distances(features: Array, n_states: int, i: int, result: Array) -> None:
-    """Write the squared distances between the states of point i and of all points j < i, and between their actions.
+    """Write to `result` the squared distances between point i and all points j < i.
 
-    Columns of `features` are points. The results are rows 0 and 1 of `result`.
+    Row 0 holds the distances between their states, and row 1 those between their actions. Columns of `features` are
+    points.
     """
     for part in range(2):
         for j in range(i):

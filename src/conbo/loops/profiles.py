@@ -21,5 +21,5 @@ PROFILES = {
 
 @cache
 def coefficients(*names: str) -> NDArray[np.float64]:
-    """Return the coefficients (4,) of a stationary correlation, such as "matern52", or of several in a row."""
+    """Return the coefficients (a, b, c, g) of stationary correlations, such as "matern52", one after the other."""
     return np.array([PROFILES[name] for name in names]).flatten()

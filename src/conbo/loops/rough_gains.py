@@ -31,8 +31,8 @@ def reactions(
     """Compute how one more reward at each of r candidates changes the highest posterior mean of each of m states.
 
     If the reward is z standard deviations above its prediction, the mean at a basin (a local maximum) rises by
-    slope · z; these slopes are written to `slopes`. The best action itself moves with z, which adds ½ V''(0), where
-    V(z) is the highest mean after the reward; this gain is capped and written to `gain`.
+    slope · z; these slopes are written to `slopes`. The best action itself moves with z, which adds the gain ½ V''(0),
+    where V(z) is the highest mean after the reward. This gain is bounded from above and written to `gain`.
     """
     f, n_places = places.shape
     candidates, m = gain.shape

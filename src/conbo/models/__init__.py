@@ -19,17 +19,17 @@ Words that recur in these files:
 word                meaning
 ==================  ==========================================================================================
 scaled inputs       states or actions as a kernel sees them: actions warped, categories one-hot, all divided by
-                    lengthscales and multiplied by the profile's unit; the kernel depends on their distances
+                    lengthscales and multiplied by `Profile.unit`; correlations depend on their distances
 width               number of scaled inputs of a state, or of an action
 profile             a stationary correlation, such as Matérn-5/2, as a function of a scaled distance
 candidate           a point that may be evaluated next
 look-ahead          what the posterior would be after one more reward, at a candidate
-line                a posterior mean after this reward, as a function of z: mean + slope z, where the reward is z
-                    standard deviations above its prediction
-node                a value of z
+line                a posterior mean after one more reward, as a function of z: mean + slope z, where the reward
+                    is z standard deviations above its prediction
+node                a value of z for which the action with the highest line is sought
 gain                the expected rise of a state's highest posterior mean: the knowledge gradient in this state
 basin               a local maximum of the posterior mean over the actions of one state
-family              a kernel whose hyperparameters are still free
+family              a kernel whose hyperparameters are still to be fitted
 loading             a hyperparameter that may be negative
 pullback            a function that converts a gradient with respect to covariances into one with respect to
                     hyperparameters (a vector-Jacobian product)

@@ -1,8 +1,8 @@
 """Many functions of the action, maximized at once: h(x; z) = mean(x) + z slope(x).
 
-Mean and slope are each a constant plus a weighted sum of κ, the kernel's correlation of actions.  Such a function is
-the posterior mean in a state s (with slope zero), or the look-ahead mean in s: the posterior mean after one more
-evaluation, of a candidate, whose reward is z standard deviations above its prediction,
+Mean and slope are each a constant plus a weighted sum of correlations κ of x with other actions.  Such a function is
+the posterior mean in a state s (with slope zero), or the look-ahead mean in s.  This is the posterior mean after one
+more evaluation, if a candidate is evaluated and its reward is z standard deviations above the prediction:
 
     μⁿ⁺¹(s, x) = μⁿ(s, x) + σ̃(s, x; candidate) z.
 
@@ -54,9 +54,9 @@ class Maxima:
 class ActionFunctions:
     """r functions mean(x) + z slope(x) of the action x, such as posterior means in r states after one more reward.
 
-    The new reward, at a candidate, is z standard deviations above its prediction. Mean and slope are constants plus
-    weighted sums of κ, the correlations of x with the n observed actions (`points`) and with the action of the
-    function's candidate (`new_points`). All actions are scaled inputs.
+    The new reward is that of a candidate, and is z standard deviations above its prediction. The mean is a constant
+    plus a weighted sum of the correlations κ of x with the n observed actions (`points`). The slope has the same form,
+    and one more term for the correlation with the candidate's action (`new_points`). All actions are scaled inputs.
     """
 
     factor: Factor  # κ
@@ -107,10 +107,11 @@ class ActionFunctions:
         return unmoved.mean, unmoved.slope
 
     def maximize(self, starts: Tensor, z: Tensor, steps: int, keep_correlation: bool = False) -> Maxima:
-        """Return local maxima over actions of the r functions mean + z slope at q values of z, by `steps` Newton steps.
+        """Return local maxima over actions of the r functions mean + z slope at q values of z, by Newton's method.
 
-        `z` is (q,) or (r, q), and `starts` (r, q, width) are actions as scaled inputs. Correlations of the maximizers
-        with the observed actions are returned only with `keep_correlation`.
+        `starts` (r, q, width) holds the initial actions as scaled inputs, `z` is (q,) or (r, q), and `steps` is the
+        largest number of Newton steps. Correlations of the maximizers with the observed actions are returned only with
+        `keep_correlation`.
         """
         z = z.expand(starts.shape[:2])
         if self.limits is None or self.limits.allowed is None:
@@ -125,7 +126,7 @@ class ActionFunctions:
         return climb(starts, z, steps, keep_correlation)
 
     def _is_compiled(self, actions: Tensor) -> bool:
-        """Return whether compiled loops can be used: for a built-in profile, with Numba, and actions on the CPU."""
+        """Return whether compiled loops can be used: with Numba, for a built-in profile and actions on the CPU."""
         return compiled.handles(self.factor.profile) and actions.device.type == "cpu"
 
     def _maximize_compiled(self, starts: Tensor, z: Tensor, steps: int, keep_correlation: bool) -> Maxima:
@@ -173,8 +174,9 @@ class ActionFunctions:
     def derivatives(self, x: Tensor, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the values of the r functions mean + z slope at q actions each, with gradients and Hessians.
 
-        `x` (r, q, width) are the actions as scaled inputs, and `z` is (r, q). The values (r, q) lack `mean_constant`
-        and `slope_constant`, which do not depend on x. The other results are (r, q, width) and (r, q, width, width).
+        `x` (r, q, width) are the actions as scaled inputs, and `z` is (r, q). The values (r, q) are without the
+        constants `mean_constant` and `slope_constant`, because searches compare values of the same function. The
+        gradients are (r, q, width), and the Hessians (r, q, width, width).
         """
         points = self.points
         profile = self.factor.profile.tables
@@ -223,9 +225,9 @@ def newton_step(
 
 
 def missing_curvature(matrices: Tensor) -> Tensor:
-    """Return numbers (...) that make symmetric matrices (..., d, d) positive definite when added to the diagonals.
+    """Return what to add to the diagonals of symmetric matrices (..., d, d) to make them positive definite.
 
-    They follow from Gershgorin's lower bound on the smallest eigenvalue.
+    The result (...) is one number per matrix, from Gershgorin's lower bound on its smallest eigenvalue.
     """
     diagonal = matrices.diagonal(dim1=-2, dim2=-1)
     excess = matrices.abs().sum(-1) - diagonal.abs() - diagonal
@@ -287,9 +289,9 @@ def state_functions(posterior: Conditioned, states: Tensor) -> ActionFunctions:
 
 @dataclass(frozen=True)
 class StateRows:
-    """The parts of look-ahead means that are the same for all candidates, in r sets of m states.
+    """The parts of look-ahead means that are the same for all candidates, for r sets of m states.
 
-    A look-ahead mean is the posterior mean in a state after one more reward, at a candidate, as a function of the
+    A look-ahead mean is the posterior mean in a state after one more reward, that of a candidate, as a function of the
     action.
     """
 
@@ -308,9 +310,9 @@ class StateRows:
 
 
 def state_rows(posterior: Conditioned, states: Tensor) -> StateRows:
-    """Compute the parts of look-ahead means that are the same for all candidates, in r sets of m states (r, m, d_s).
+    """Compute the parts of look-ahead means that are the same for all candidates, for r sets of m states (r, m, d_s).
 
-    A look-ahead mean is the posterior mean in a state after one more reward, at a candidate, as a function of the
+    A look-ahead mean is the posterior mean in a state after one more reward, that of a candidate, as a function of the
     action.
     """
     r, m, _ = states.shape

@@ -1,4 +1,4 @@
-"""The posterior of many thousand rewards, approximated by inducing points.
+"""The posterior given many thousand rewards, approximated by inducing points.
 
 Exact inference costs n³ time and n² memory.  With more than `MOST_EXACT` rewards, the function is described by its
 values u, minus the prior mean μ⁰, at M inducing points Z, a subset of the observed points X̃.  Every reward is treated
@@ -16,7 +16,7 @@ symbol                        here                 meaning
 K_zz = L Lᵀ                   ``root``             prior covariance at the inducing points
 V = L⁻¹ k⁰(Z, X̃)              (block by block)     covariance of L⁻¹u with the rewards
 S = V Λ⁻¹ Vᵀ                  ``information``      information in the rewards, summed over blocks
-V Λ⁻¹ (Y - μ⁰)                ``pull``             right side of the posterior mean, summed over blocks
+V Λ⁻¹ (Y - μ⁰)                ``pull``             precision times posterior mean of L⁻¹u, summed over blocks
 I + S = C Cᵀ                  ``informed``         posterior precision of L⁻¹u
 K_zz⁻¹ - (K_zz + L S Lᵀ)⁻¹    (R Rᵀ)⁻¹             takes the place of K⁻¹ in the formulas of `conditioned.py`
 ============================  ===================  =============================================================
@@ -52,7 +52,7 @@ SAID_EVERY = 40 * LONG_BLOCK  # number of rewards between two progress messages 
 
 @dataclass(frozen=True)
 class Sums:
-    """Sums over the first `rows` rewards, which determine what is known about the values at M inducing points."""
+    """Sums over the first rewards, which contain all that these rewards tell about the values at M inducing points."""
 
     rows: int  # number of rewards that are summed up
     information: Tensor  # (M, M), S
@@ -72,10 +72,10 @@ class Summary:
     total: Sums  # sums over all rewards
 
     def shared_with(self, points: Tensor, residuals: Tensor, variances: Tensor) -> bool:
-        """Return whether a summary of other data can start from the sums `whole` of this summary.
+        """Return whether a summary of other data can be computed by adding to the sums `whole` of this summary.
 
-        `whole` holds the sums over all rewards but those of the last block. The other data must begin with the points,
-        residuals and noise variances of these rewards, and must have the same inducing points.
+        `whole` holds the sums over all rewards except those of the last block. The other data must begin with the
+        points, residuals and noise variances of these rewards, and must have the same inducing points.
         """
         rows = self.whole.rows
         if shared_rows(len(self.points), len(points)) < rows or fitted_rewards(len(points)) > rows:
@@ -121,7 +121,10 @@ def summarized(
 
 
 def inducing_points(points: Tensor, most: int) -> Tensor:
-    """Return the points (n, d) without duplicates; if more than `most` remain, that many at evenly spaced indices."""
+    """Return the points (n, d) without duplicates, in the same order.
+
+    If more than `most` points remain, only that number of them are returned, at evenly spaced indices.
+    """
     _, group = torch.unique(points, dim=0, return_inverse=True)
     order = torch.arange(len(points), device=points.device)
     first_of_group = order.new_full((int(group.max()) + 1,), len(points)).scatter_reduce(0, group, order, "amin")
@@ -132,7 +135,10 @@ def inducing_points(points: Tensor, most: int) -> Tensor:
 
 
 def announce(n: int, inducing: int) -> None:
-    """Log that n rewards are approximated by this number of inducing points, and how long that takes on two cores."""
+    """Log that the posterior given n rewards is approximated, by how many inducing points, and how long that takes.
+
+    The time is an estimate for two cores.
+    """
     seconds = 1.2e-10 * n * inducing**2
     LOG.info(
         "Conditioning on %s rewards approximately, by %s inducing points; this takes about %s.",
@@ -190,8 +196,8 @@ class ApproximatePosterior(ExactPosterior):
     ) -> ExactPosterior:
         """Return the posterior given these observations instead of its own, with the same hyperparameters.
 
-        The result is exact for at most MOST_EXACT observations. The simulator `seeds` are ignored, because this model
-        has no effects of seeds.
+        The result is exact if there are at most MOST_EXACT observations. The simulator `seeds` are ignored, because
+        this model has no effects of seeds.
         """
         known = self.noise if noise is None else noise
         return condition_by_size(self.kernel, self.constant, known, points, rewards, self.noise)[0]
@@ -206,7 +212,7 @@ def condition_by_size(
     new_noise: float | HeteroscedasticNoise | None = None,
     earlier: Factored | Summary | None = None,
 ) -> tuple[ExactPosterior, Factored | Summary]:
-    """Condition a prior on points (n, d) and rewards (n,), exactly up to MOST_EXACT rewards, else approximately.
+    """Condition a prior on rewards (n,) at points (n, d): exactly up to MOST_EXACT rewards, approximately beyond.
 
     Arguments are as in `exact.condition`. The second result can be passed as `earlier` once there are more rewards,
     with the same kernel and prior mean. That saves time and does not change the result.
@@ -225,7 +231,7 @@ def condition_by_size(
 def approximate(
     kernel: Kernel, constant: float, new_noise: float | HeteroscedasticNoise, summary: Summary
 ) -> ApproximatePosterior:
-    """Return the approximate posterior from a `summary` of the rewards: sums over them that determine it.
+    """Return the approximate posterior, given the sums over the rewards that determine it (`summary`).
 
     `constant` is the prior mean, and `new_noise` is the variance of the noise of further rewards: one number, or a
     function of the point.

@@ -51,12 +51,12 @@ class AutogradFamily(ABC):
 
     @property
     def typical_loadings(self) -> tuple[float, ...]:
-        """Prior means of the loadings, the last parameters, which may be negative; by default there are none."""
+        """Prior means of the loadings, which are the last parameters and may be negative; by default there are none."""
         return ()
 
     @property
     def largest_loadings(self) -> tuple[float, ...]:
-        """Largest absolute value of each loading, a parameter that may be negative; by default there are none."""
+        """Largest absolute values of the loadings, which are the last parameters; by default there are none."""
         return ()
 
     @property
@@ -66,7 +66,7 @@ class AutogradFamily(ABC):
 
     @abstractmethod
     def kernel(self, parameters: Tensor) -> Kernel:
-        """Make the kernel with these parameters; it must keep them as tensors, so that autograd can follow them.
+        """Create the kernel with these parameters; it must keep them as tensors, so that autograd can follow them.
 
         Parameters
         ----------
@@ -81,7 +81,7 @@ class AutogradFamily(ABC):
         """
 
     def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
-        """Compute covariances of points, and a function for their gradients with respect to the parameters.
+        """Compute covariances of points, and their pullback to the parameters (a vector-Jacobian product).
 
         Parameters
         ----------
@@ -93,9 +93,9 @@ class AutogradFamily(ABC):
         Returns
         -------
         tuple
-            Covariances (r, n, n) of the points under each kernel, and a function for the chain rule. The function takes
-            the gradient of a quantity with respect to the covariances (r, n, n), and returns a list with its gradient
-            with respect to the parameters (r, p).
+            Covariances (r, n, n) of the points under each kernel, and the pullback. The pullback takes the gradient of
+            a quantity with respect to the covariances (r, n, n). It returns a list with one tensor (r, p), the gradient
+            of this quantity with respect to the parameters.
         """
         with torch.enable_grad():
             variable = parameters.detach().clone().requires_grad_(True)

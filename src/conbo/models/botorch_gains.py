@@ -1,10 +1,11 @@
-"""Knowledge gradients under any BoTorch model: how much one more reward raises a state's highest mean.
+"""Knowledge gradients under any BoTorch model: the expected rise of a state's highest mean after a new reward.
 
 If that reward is z standard deviations above its prediction, the mean at a point rises by σ̃ z.  The model's kernel is
-not known here, so the slope σ̃ is computed as kⁿ(point, candidate) / sd: the posterior covariance of the two points,
-divided by the standard deviation of the reward.  The actions with the highest means after the reward are found by
-scoring a pool, followed by quasi-Newton steps.  This is slower than for the built-in models (`exact_gains.py`), but
-estimates the same quantities.  As there, gradients hold the best actions fixed.
+not known here, so the slope σ̃ is computed from the model's predictions.  It is kⁿ(point, candidate) / sd, which is the
+posterior covariance of the noise-free rewards at the two points, divided by the standard deviation of the candidate's
+reward.  The actions with the highest means after the reward are found by scoring a pool, followed by quasi-Newton
+steps.  This is slower than for the built-in models (`exact_gains.py`), but estimates the same quantities.  As there,
+the best actions are held fixed in gradients with respect to the candidate.
 """
 
 from collections.abc import Callable
@@ -59,8 +60,9 @@ class BotorchLines:
     def at(cls, posterior: PairwisePosterior, candidates: Tensor, states: Tensor, actions: Tensor) -> "BotorchLines":
         """Return the posterior means of q actions in each of m states, after one more reward at each of k candidates.
 
-        The `candidates` are (k, d), their `states` (k, m, d_s), and the `actions` in these (k, m, q, d_x). A posterior
-        mean is a line mean + slope z, if the new reward is z standard deviations above its prediction.
+        The m states and their q actions may differ between candidates: `candidates` are (k, d), `states` (k, m, d_s),
+        and `actions` (k, m, q, d_x). If the new reward is z standard deviations above its prediction, the posterior
+        mean of an action is the line mean + slope z.
         """
         k, m, q, _ = actions.shape
         points = torch.cat([states[:, :, None].expand(k, m, q, -1), actions], -1).flatten(0, 2)
@@ -97,7 +99,8 @@ class BotorchLines:
 class BotorchGains:
     """Computes knowledge gradients of candidates in given states, under a BoTorch model.
 
-    Searches for the actions with the highest means start from a pool of actions, and a `GainRule` combines these means.
+    Searches for the actions with the highest means after a new reward start from a pool of actions. A `GainRule` says
+    how knowledge gradients are estimated from these means.
     """
 
     posterior: PairwisePosterior
@@ -116,8 +119,9 @@ class BotorchGains:
     def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
         """Return a fast function that estimates knowledge gradients (r, m) of candidates (r, d) in states (m, d_s).
 
-        The function considers only actions of the pool and never searches for better ones. It uses the whole pool if
-        `rule.nodes` is None, and otherwise only the last ROUGH_ACTIONS actions of the pool, to save time.
+        The function considers only actions of the pool and never searches for better ones. To save time, it uses only
+        the last ROUGH_ACTIONS actions of the pool. But if `rule.nodes` is None, it uses all of them, because such a
+        rule defines knowledge gradients by the whole pool.
         """
         actions = self.actions if self.rule.nodes is None else self.actions[-ROUGH_ACTIONS:]
 
@@ -131,9 +135,9 @@ class BotorchGains:
     def pooled(self, candidates: Tensor, states: Tensor, actions: Tensor) -> BotorchLines:
         """Return posterior means of the same p actions in all m states, after one more reward at each of k candidates.
 
-        The `candidates` are (k, d), their `states` (k, m, d_s), and the `actions` (p, d_x). A posterior mean is a line
-        mean + slope z, if the new reward is z standard deviations above its prediction. The lines of infeasible actions
-        are put far below all others.
+        The m states may differ between candidates: `candidates` are (k, d), `states` (k, m, d_s), and `actions`
+        (p, d_x). If the new reward is z standard deviations above its prediction, the posterior mean of an action is
+        the line mean + slope z. The lines of infeasible actions are put far below all others.
         """
         lines = self.lines(candidates, states, actions.expand(*states.shape[:2], -1, -1))
         mean, slope = without_infeasible(self.space, states, actions, lines.mean, lines.slope)
@@ -142,8 +146,9 @@ class BotorchGains:
     def lines(self, candidates: Tensor, states: Tensor, actions: Tensor) -> BotorchLines:
         """Return the posterior means of q actions in each of m states, after one more reward at each of k candidates.
 
-        The `candidates` are (k, d), their `states` (k, m, d_s), and the `actions` in these (k, m, q, d_x). A posterior
-        mean is a line mean + slope z, if the new reward is z standard deviations above its prediction.
+        The m states and their q actions may differ between candidates: `candidates` are (k, d), `states` (k, m, d_s),
+        and `actions` (k, m, q, d_x). If the new reward is z standard deviations above its prediction, the posterior
+        mean of an action is the line mean + slope z.
         """
         with torch.no_grad():
             return BotorchLines.at(self.posterior, candidates, states, actions)
@@ -153,7 +158,7 @@ class BotorchStatesAhead:
     """Computes knowledge gradients of candidates, each in one of r fixed sets of m states.
 
     A knowledge gradient needs the actions with the highest posterior means after the new reward. These maximizers are
-    kept for each set, because they are good starts of the searches for later candidates.
+    kept for each set, because they are good starting points of the searches for the set's next candidate.
     """
 
     def __init__(self, gains: BotorchGains, states: Tensor) -> None:
@@ -174,9 +179,10 @@ class BotorchStatesAhead:
     def _maximizers(self, candidates: Tensor, states: Tensor, nodes: Tensor, rows: Tensor) -> Tensor:
         """Return the actions (k, m, q, d_x) with the highest posterior means after a new reward at a candidate.
 
-        There is one for each of k candidates (k, d), each of the candidate's m states (k, m, d_s), and each of q values
-        z in `nodes`: the reward is z standard deviations above its prediction. `rows` (k,) are the indices of the
-        candidates' sets of states, whose last maximizers start the search if they are known.
+        There is one action for each of k candidates (k, d), each of m states per candidate (k, m, d_s), and each of q
+        values z in `nodes`: the reward is z standard deviations above its prediction. `rows` (k,) are the indices of
+        the candidates' sets of states. Searches start from the last maximizers in these sets if they are known for all
+        of them, otherwise from the pool.
         """
         gains, (k, m, _), q = self._gains, states.shape, len(nodes)
         if self._last is not None and bool(self._visited[rows].all()):
@@ -218,7 +224,7 @@ def best_lines(lines: BotorchLines, nodes: Tensor) -> Tensor:
 def similarity(actions: Tensor) -> Tensor:
     """Return similarities (..., q-1), from 0 to 1, of neighbors in a sequence of q actions (..., q, d_x).
 
-    They are squared exponentials of the distances, with lengthscale WIDTH.
+    The similarity of two actions is exp(-r² / (2 WIDTH²)), where r is the distance between them.
     """
     apart = (actions[..., 1:, :] - actions[..., :-1, :]).square().sum(-1)
     return torch.exp(-apart / (2 * WIDTH**2))

@@ -1,7 +1,8 @@
 """A BoTorch model as a `Posterior`, computed through the model's own `posterior` method and autograd.
 
-This is slower than the built-in models, which have closed-form gradients, but all methods work in the same way.  The
-model gets numbers in the unit cube and categories as 0, 1, 2, …, as BoTorch's models expect.
+This is slower than the built-in models, which have closed-form gradients, and some capabilities are missing, such as
+draws of whole functions.  The model gets numeric columns in [0, 1], and categories as 0, 1, 2, …, as BoTorch's models
+expect.
 """
 
 from collections.abc import Callable
@@ -34,14 +35,15 @@ ITERATIONS = 20  # largest number of steps of a local search for the best action
 
 @dataclass(frozen=True)
 class BotorchModel:
-    """A `Model` whose BoTorch model is made by a user's function, and fitted by BoTorch."""
+    """A `Model` that calls a user's function to create a BoTorch model, and fits it with BoTorch."""
 
     factory: ModelFactory
 
     def fit(self, space: Space, observations: Observations) -> "BotorchPosterior":
-        """Build the user's model on standardized rewards, and fit it by BoTorch.
+        """Create the user's model for standardized rewards, and fit it with BoTorch.
 
-        Raises ConboError if the function returns no model, or if the fit fails.
+        Raises ConboError if the user's function fails or returns no BoTorch model, if the fit fails, or if predictions
+        are not finite.
         """
         from botorch.exceptions.errors import ModelFittingError
         from botorch.fit import fit_gpytorch_mll
@@ -173,21 +175,21 @@ class BotorchPosterior:
         return torch.full((self.n_state_dims,), ASSUMED_LENGTHSCALE, dtype=torch.float64, device=like.device)
 
     def state_features(self, states: Tensor) -> Tensor:
-        """Return states (..., d_s) as features, which `state_correlation` compares.
+        """Return states (..., d_s) as features (..., d_s), which `state_correlation` compares.
 
-        They are divided by ASSUMED_LENGTHSCALE, because the model's own lengthscales are not known.
+        Features are states divided by ASSUMED_LENGTHSCALE, because the model's own lengthscales are not known.
         """
         return states / ASSUMED_LENGTHSCALE
 
     def state_correlation(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return assumed correlations (p, q) of states: a squared exponential of the distance of their features.
+        """Return assumed correlations (p, q) of p states a and q states b, given as `state_features` returns them.
 
-        `a` and `b` are p and q states as `state_features` returns them.
+        The correlation of two states is exp(-r² / 2), where r is the distance between their features.
         """
         return torch.exp(-torch.cdist(a, b).square() / 2)
 
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
-        """Return False for each of m states (m,), which means that no state is assumed to resemble a `known` one.
+        """Return flags (m,) for m states (m, d_s), all False: no state is assumed to resemble a `known` one.
 
         Built-in models decide this by the kernel's correlation of states, but the kernel of a BoTorch model is not
         known here.
@@ -197,15 +199,16 @@ class BotorchPosterior:
     def similarity(self, points: Tensor, chosen: Tensor) -> Tensor:
         """Return the posterior correlations (p, q) of points (p, d) and `chosen` points (q, d), negative ones set to 0.
 
-        Built-in models use prior covariances, but those of a BoTorch model are not known here.
+        Built-in models compute similarities from prior covariances, but those of a BoTorch model are not known here.
         """
         scale = (self.variance(points)[:, None] * self.variance(chosen)).sqrt().clamp_min(1e-300)
         return (self.covariance(points, chosen) / scale).clamp(0, 1)
 
     def even_actions(self, actions: Tensor) -> Tensor:
-        """Return a pool of evenly spread actions (p, d_x) unchanged.
+        """Return the pool `actions` (p, d_x), which is evenly spread, unchanged.
 
-        Built-in models with input warping move some actions. Whether a BoTorch model warps inputs is not known here.
+        Built-in models with input warping move every second action. Whether a BoTorch model warps its inputs is not
+        known here.
         """
         return actions
 
@@ -216,8 +219,9 @@ class BotorchPosterior:
     def look_ahead_lines(self, candidates: Tensor, states: Tensor, actions: Tensor) -> BotorchLines:
         """Return the posterior means of q actions in each of m states, after one more reward at each of k candidates.
 
-        The `candidates` are (k, d), their `states` (k, m, d_s), and the `actions` in these (k, m, q, d_x). A posterior
-        mean is a line mean + slope z, if the new reward is z standard deviations above its prediction.
+        The m states and their q actions may differ between candidates: `candidates` are (k, d), `states` (k, m, d_s),
+        and `actions` (k, m, q, d_x). If the new reward is z standard deviations above its prediction, the posterior
+        mean of an action is the line mean + slope z.
         """
         return BotorchLines.at(self, candidates, states, actions)
 
@@ -256,8 +260,8 @@ class BotorchSearch:
     def best(self, states: Tensor, starts: int = 4, steps: int = 10) -> BestActions:
         """Search for the actions with the highest posterior mean in states (m, d_s).
 
-        In each state, `starts` local searches begin at the best actions of the pool. `steps` is ignored, because the
-        number of steps is limited by ITERATIONS.
+        In each state, local searches begin at the best actions of the pool, and `starts` is the number of these
+        searches. `steps` is ignored; a search takes at most ITERATIONS steps.
         """
         return BestActions.joined([self._best(chunk, starts) for chunk in states.split(CHUNK)])
 
@@ -294,7 +298,7 @@ class BotorchSearch:
 def model_inputs(points: Tensor, categories: tuple[int, ...]) -> Tensor:
     """Return unit-cube points (..., d) as inputs of a BoTorch model: categories become 0, 1, 2, …
 
-    `categories` has the number of choices of each of the d columns, 0 for numbers.
+    `categories` holds the number of choices of each of the d columns, 0 for a numeric column.
     """
     if not any(categories):
         return points

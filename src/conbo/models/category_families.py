@@ -31,17 +31,21 @@ class TrendFamily:
 
     @property
     def n_variances(self) -> int:
-        """Number of variances, three: of the trend, of deviations from it, and of a part that ignores the action."""
+        """Number of variances, which is three.
+
+        They are the variances of the trend, of the deviations from it, and of the part that does not depend on the
+        action.
+        """
         return 3
 
     @property
     def typical_loadings(self) -> tuple[float, ...]:
-        """Prior means of the loadings (parameters that may be negative); empty: this family has none."""
+        """Prior means of the loadings (parameters that may be negative): none in this family."""
         return ()
 
     @property
     def largest_loadings(self) -> tuple[float, ...]:
-        """Largest absolute values of the loadings (parameters that may be negative); empty: this family has none."""
+        """Largest absolute values of the loadings (parameters that may be negative): none in this family."""
         return ()
 
     def kernel(self, parameters: Tensor) -> CategoryKernel:
@@ -91,7 +95,10 @@ class MultiTaskFamily:
 
     @property
     def n_variances(self) -> int:
-        """Number of variances: one per choice of each categorical column, and one of a part that ignores the action."""
+        """Number of variances: one for each choice of each categorical column, and one more.
+
+        The last one is the variance of the part that does not depend on the action.
+        """
         return sum(self._counts) + 1
 
     @property
@@ -117,17 +124,20 @@ class MultiTaskFamily:
         return [self.states.categories[column] for column in self.states.categorical]
 
     def kernel(self, parameters: Tensor) -> CategoryKernel:
-        """Return the kernel with parameters (p,): logarithms of lengthscales and of variances, then loadings W."""
+        """Return the kernel with parameters (p,): logarithms of lengthscales and of variances, then the entries of W.
+
+        W is the loading matrix of the covariance W Wᵀ + diag(v) between the choices of a categorical column.
+        """
         own, constant, loadings = (part[0] for part in self._unpacked(parameters[None]))
         factors = category_factors(self.states, self.actions, self.profile, parameters[: self.n_lengthscales])
         tasks = MultiTask(loadings.split(self._counts), own.split(self._counts))
         return CategoryKernel(*factors, tasks, float(constant))
 
     def _unpacked(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return v (r, choices), σ₃² (r,) and W (r, choices, rank), taken from r sets of p parameters (r, p).
+        """Extract v (r, choices), σ₃² (r,) and W (r, choices, rank) from r sets of p parameters (r, p).
 
-        The covariance of a categorical column's choices is W Wᵀ + diag(v), and the choices of all these columns are
-        concatenated. σ₃² is the variance of the part of the reward that does not depend on the action.
+        The covariance of a categorical column's choices is W Wᵀ + diag(v). In v and W, the choices of all categorical
+        columns are concatenated. σ₃² is the variance of the part of the reward that does not depend on the action.
         """
         choices = sum(self._counts)
         rest = parameters[:, self.n_lengthscales :]

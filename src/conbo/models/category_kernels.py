@@ -1,15 +1,18 @@
 """Kernels for states with categories, in which the covariance between two choices is learned.
 
-===============  ==========================  =======================================================================
-paper            here                        meaning
-===============  ==========================  =======================================================================
-σ₀² + δ_ss' σ₁²  ``Trend``                   A: a trend that all categories share, and differences from it
-W Wᵀ + diag(v)   ``MultiTask``               A: a covariance of low rank, and a variance for each choice
-σ₃² δ_ss'        ``constant``                B: covariance of the part that does not depend on the action
-===============  ==========================  =======================================================================
-
 Every `Kernel` has the form k = A(s, s') κ(x, x') + B(s, s') for states s, s' and actions x, x', where κ is a
-correlation.  δ_ss' is 1 if all categories of s and s' are equal, else 0.  The paper is Pearce, Klaise & Groves,
+correlation.  In this file, A is one of two functions of the categories, and B is the same in both cases:
+
+===================  =============  ================================================================================
+term                 here           meaning
+===================  =============  ================================================================================
+A = σ₀² + δ_ss' σ₁²  ``Trend``      a trend that all categories share, and differences from it
+A = W Wᵀ + diag(v)   ``MultiTask``  a covariance of low rank, and a variance for each choice
+B = σ₃² δ_ss'        ``constant``   covariance of the part that does not depend on the action
+===================  =============  ================================================================================
+
+δ_ss' is 1 if all categories of s and s' are equal, else 0.  If states also have numeric columns, A and B are multiplied
+by a correlation of these.  Without numeric columns, the kernel with `Trend` is that of Pearce, Klaise & Groves,
 "Practical Bayesian Optimization of Objectives with Conditioning Variables".
 """
 
@@ -29,7 +32,7 @@ from conbo.models.prior_draws import FourierFeatures, FourierTerms, PriorDraws, 
 
 @dataclass(frozen=True)
 class CategoryTerm:
-    """One term of a covariance between the categories of two states s and s': a(s) a(s'), where a is `amplitude`.
+    """One term of a covariance between the categories of two states s and s': a(s) a(s'), with the amplitude a.
 
     If some columns are marked in `own`, the term is zero unless both states have the same choices in these columns.
     """
@@ -52,13 +55,13 @@ class CategoryTable(Protocol):
         """
 
     def variance(self, choices: Tensor) -> Tensor:
-        """Return the variances (...) of states with categories `choices` (..., columns), given by their indices."""
+        """Return the variances (...) of states, given the indices of their `choices` (..., columns)."""
 
     def terms(self, columns: int) -> list[CategoryTerm]:
         """Return the terms that add up to this covariance, for the given number of categorical columns."""
 
     def record(self) -> dict[str, Any]:
-        """Return the covariance as plain values, with its `type`, for a saved policy."""
+        """Return the parameters of the covariance as plain values, with its `type`, for a saved policy."""
 
     def to(self, device: torch.device) -> "CategoryTable":
         """Return a copy with its tensors on another device."""
@@ -84,7 +87,7 @@ class Trend:
         return same_choices(a, b).mul_(self.difference).add_(self.trend)
 
     def variance(self, choices: Tensor) -> Tensor:
-        """Return the variances (...) of states with categories `choices` (..., columns), given by their indices."""
+        """Return the variances (...) of states, given the indices of their `choices` (..., columns)."""
         total = self.trend + self.difference
         return torch.full(choices.shape[:-1], total, dtype=torch.float64, device=choices.device)
 
@@ -94,7 +97,7 @@ class Trend:
         return [CategoryTerm(_constant(variance), (own,) * columns) for variance, own in kinds]
 
     def record(self) -> dict[str, Any]:
-        """Return the two variances as plain values."""
+        """Return the two variances as plain values, with the `type`, for a saved policy."""
         return {"type": "trend", "trend": self.trend, "difference": self.difference}
 
     def to(self, device: torch.device) -> "Trend":
@@ -129,7 +132,7 @@ class MultiTask:
         return _product(parts)
 
     def variance(self, choices: Tensor) -> Tensor:
-        """Return the variances (...) of states with categories `choices` (..., columns), given by their indices."""
+        """Return the variances (...) of states, given the indices of their `choices` (..., columns)."""
         columns = zip(self.loadings, self.own, choices.unbind(-1), strict=True)
         return _product([loadings[choice].square().sum(-1) + own[choice] for loadings, own, choice in columns])
 
@@ -148,12 +151,15 @@ class MultiTask:
         ]
 
     def record(self) -> dict[str, Any]:
-        """Return W and v of every categorical column as plain values."""
+        """Return W and v of every categorical column as plain values, with the `type`, for a saved policy.
+
+        The covariance of a column's choices is W Wᵀ + diag(v).
+        """
         loadings, own = ([tensor.tolist() for tensor in part] for part in (self.loadings, self.own))
         return {"type": "multi-task", "loadings": loadings, "own": own}
 
     def to(self, device: torch.device) -> "MultiTask":
-        """Return a copy on another device."""
+        """Return a copy with its tensors on another device."""
         return MultiTask(tuple(w.to(device) for w in self.loadings), tuple(v.to(device) for v in self.own))
 
 
@@ -163,8 +169,8 @@ class CategoryKernel(Kernel):
 
     For two points with states s, s' and actions x, x', T is a covariance of the states' categories, and δ is 1 if these
     are equal, else 0. k_C is a correlation of the states' numeric columns, and κ one of actions. σ₃² is the variance of
-    what does not depend on the action. With `Trend` as T and no numeric columns, this is the kernel σ₀² κ(x, x') +
-    δ_ss' (σ₁² κ(x, x') + σ₃²) of Pearce, Klaise & Groves.
+    the part that does not depend on the action. With `Trend` as T and no numeric columns, this is the kernel
+    σ₀² κ(x, x') + δ_ss' (σ₁² κ(x, x') + σ₃²) of Pearce, Klaise & Groves.
     """
 
     states: Factor  # k_C, with categories as coded columns, whose lengthscales are not used
@@ -173,7 +179,7 @@ class CategoryKernel(Kernel):
     constant: float  # σ₃²
 
     def scale(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return A (..., p, q), the factor of the correlation κ of actions in the kernel A κ + B.
+        """Return A (..., p, q) of the kernel A κ + B, where κ is the correlation of actions.
 
         A = T k_C, where T is the covariance of the states' categories, and k_C the correlation of their numeric
         columns. The p states a (..., p, width) and the q states b (..., q, width) are given as scaled inputs.
@@ -213,7 +219,7 @@ class CategoryKernel(Kernel):
         return self.categories.variance(self.choices(states)) + self.constant
 
     def to(self, device: torch.device) -> "CategoryKernel":
-        """Return a copy on another device."""
+        """Return a copy with its tensors on another device."""
         return replace(super().to(device), categories=self.categories.to(device))
 
     def choices(self, states: Tensor) -> Tensor:
@@ -231,9 +237,9 @@ class CategoryKernel(Kernel):
         return self.states.tables(a[..., columns], b[..., columns])
 
     def draw_prior(self, n: int, features: int, generator: torch.Generator) -> PriorDraws:
-        """Draw n functions from the prior of mean zero, by `features` random Fourier features per term of the kernel.
+        """Draw n functions from the prior with mean zero, by `features` random Fourier features per term of the kernel.
 
-        If a profile has no spectrum, the Nyström method of `Kernel.draw_prior` is used instead.
+        If a profile has no `spectrum`, the Nyström method of `Kernel.draw_prior` is used instead.
         """
         if self.states.profile.spectrum is None or self.actions.profile.spectrum is None:
             return super().draw_prior(n, features, generator)
@@ -265,7 +271,11 @@ class CategoryKernel(Kernel):
         return FourierFeatures.drawn(FourierTerms(amplitude, frequencies, phase, state_frequencies), n, generator)
 
     def record(self) -> dict[str, Any]:
-        """Return lengthscales, input warping, covariance of categories and `constant` as values for a saved policy."""
+        """Return the kernel as plain values, for a saved policy.
+
+        They are the lengthscales, the input warping, the covariance of categories, and `constant`, the variance of the
+        part that does not depend on the action.
+        """
         return {**factors_record(self), **self.categories.record(), "constant": self.constant}
 
     def page_columns(self) -> tuple[int, ...] | None:
@@ -274,12 +284,12 @@ class CategoryKernel(Kernel):
 
 
 def _constant(variance: float) -> Callable[[Tensor], Tensor]:
-    """Return an amplitude for a `CategoryTerm` that is √variance for all choices."""
+    """Return the amplitude function of a `CategoryTerm`: √variance for all choices."""
     return lambda choices: torch.full_like(choices[..., 0], sqrt(variance), dtype=torch.float64)
 
 
 def _picked(tables: list[Tensor], pick: tuple[int, ...]) -> Callable[[Tensor], Tensor]:
-    """Return an amplitude for a `CategoryTerm` that is a product of one number for each categorical column.
+    """Return the amplitude function of a `CategoryTerm`: a product of one number for each categorical column.
 
     `tables` holds a table for each categorical column, with a row for each choice, and `pick` an index for each table.
     The number for a choice is the entry with this index in the choice's row.

@@ -48,7 +48,10 @@ class CensoredPosterior(ExactPosterior):
 
     @property
     def reward_noise(self) -> Tensor:
-        """Variances (n,) of the noise of the observed rewards, without the variances of pseudo-observations."""
+        """Variances (n,) of the noise of the observed rewards.
+
+        The variances of the pseudo-observations that replace clipped rewards are not included.
+        """
         return self.noise_of_rewards
 
     def leave_one_out(self) -> tuple[Tensor, Tensor] | None:
@@ -87,7 +90,7 @@ def condition_censored(
 ) -> CensoredPosterior:
     """Condition a prior on points (n, d) and rewards (n,), where some of the rewards are clipped at the floor.
 
-    `constant` is the prior mean, and `noise` the variance of the rewards' noise.
+    `constant` is the prior mean. `noise` is the variance of the rewards' noise: one number, or a function of the point.
     """
     of_rewards = variances_at(points, noise)
     sites = sites_of(kernel, constant, of_rewards, points, rewards, floor)

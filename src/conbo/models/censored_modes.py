@@ -1,9 +1,10 @@
 """Modes of the hyperparameters for rewards that are clipped at a floor.
 
 Pseudo-observations (sites) replace the clipped rewards.  They depend on the hyperparameters, so the search for a mode
-alternates with expectation propagation, which computes them.  For fixed sites, the gradient of the Gaussian density of
-all observations is also that of the evidence that expectation propagation estimates.  All models get the sites of the
-most probable one, which makes their evidence comparable.
+alternates with expectation propagation, which computes them.  While the sites are fixed, the search treats them as
+ordinary observations: the gradient of the resulting Gaussian log-density is also that of the log evidence that
+expectation propagation estimates.  All models get the sites of the most probable one, which makes their evidence
+comparable.
 """
 
 from torch import Tensor
@@ -22,8 +23,8 @@ def settled_sites(start: Mode, points: Tensor, rewards: Tensor, noise: Expected,
     """Return n pseudo-observations at points (n, d), in place of rewards (n,) of which some are clipped at the floor.
 
     Pseudo-observations and hyperparameters depend on each other, so they are computed alternately. The hyperparameters
-    start at `start`, their mode (a maximum of their posterior density) for the rewards above the floor. `noise` is the
-    name of the noise's prior.
+    start at `start`, their mode (a maximum of their posterior density) for the rewards above the floor. `noise` names
+    the prior of the noise variance.
     """
     target, parameters, there = start.target, start.parameters, points.cpu()
     for _ in range(ROUNDS):
@@ -39,6 +40,9 @@ def settled_sites(start: Mode, points: Tensor, rewards: Tensor, noise: Expected,
 
 
 def nearly_exact(mode: Mode) -> bool:
-    """Return whether a model, with hyperparameters at this mode, has little, constant noise and no output warping."""
+    """Return whether the model with the hyperparameters of this mode describes nearly exact rewards.
+
+    Its noise variance must be constant and at most MOST_NOISE, and it must have no output warping.
+    """
     noise = mode.target.noise_of(mode.parameters)
     return mode.output is None and not isinstance(noise, HeteroscedasticNoise) and float(noise) <= MOST_NOISE

@@ -86,7 +86,7 @@ def ascend(
 
 
 def _limit_arrays(limits: FeatureLimits, f: int) -> tuple[Array, ...]:
-    """Return the arrays that `loops.ascent` needs to keep an action's f numbers within J linear constraints.
+    """Return the arrays that `loops.ascent` needs to keep the f numeric columns of actions within J linear constraints.
 
     The first four arrays describe the constraints, as `loops.limits` defines them: coefficients (J, f), room (rows, J),
     edges (2, J) and shapes (6, f), where `rows` counts the functions to maximize. The other three are scratch memory.

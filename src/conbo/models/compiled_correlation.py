@@ -18,7 +18,11 @@ POINTS_PER_PARTNER = 4  # ratio p / q above which the innermost loop runs over t
 
 
 def handles(profile: Profile, a: Tensor, b: Tensor) -> bool:
-    """Return whether a compiled loop can compute the correlations of p points a and q points b (scaled inputs)."""
+    """Return whether `correlation` can be used for this profile and for the points a and b.
+
+    Numba must be installed and the profile built in. The points must be on the CPU and not tracked by autograd, and b
+    must have no batches or the same batches as a.
+    """
     return (
         compiled.handles(profile)
         and a.device.type == "cpu"
@@ -28,7 +32,7 @@ def handles(profile: Profile, a: Tensor, b: Tensor) -> bool:
 
 
 def correlation(profile: str, a: Tensor, b: Tensor) -> Tensor:
-    """Return the correlations (..., p, q) of p points a and q points b, by the named profile.
+    """Return the correlations (..., p, q) of p points a and q points b, under the named profile.
 
     Points are scaled inputs: `a` is (..., p, width), and `b` is (..., q, width), or (q, width) if all batches of `a`
     have the same q points.

@@ -1,7 +1,7 @@
 """Calls the compiled loop of rough gains (`loops.rough_gains`), for many candidates and states at once.
 
-Rough gains are fast estimates of knowledge gradients (see `exact_rough_gains.py`). They tell which candidates deserve
-an accurate computation, and in which states these matter.
+Rough gains are fast estimates of knowledge gradients (see `exact_rough_gains.py`). They tell for which candidates, and
+in which states, knowledge gradients are worth an accurate computation.
 """
 
 import numpy as np
@@ -48,7 +48,8 @@ class CompiledReactions:
         If the reward is z standard deviations above its prediction, the posterior mean of an action becomes mean +
         slope · z. The first k slopes of a state are those at its basins (local maxima of the posterior mean). The last
         one, that of the candidate's own action, is not filled in. A gain is how much the highest mean of a state is
-        expected to rise because the best action moves with z, to second order in z. It is capped at `most` · |A| / sd.
+        expected to rise because the best action moves with z, to second order in z. It is capped at `most` · |A| / sd,
+        the expected gain from an action with slope |A| / sd.
 
         Parameters
         ----------
@@ -60,8 +61,7 @@ class CompiledReactions:
             A and B (r, m) between each candidate's state and the m states. The kernel is A κ + B, where κ is the
             correlation of actions. B is None if the kernel has no such term.
         most
-            The largest expected gain from an action whose posterior mean changes by Z: E[max(Z, 0)], where Z is
-            standard normal.
+            The expected gain from an action with slope 1: E[max(Z, 0)], where Z is standard normal.
         """
         r, (f, m), k = len(actions), self._shape, self._k
         old = (weights @ self._old.mT).numpy()

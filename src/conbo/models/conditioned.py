@@ -91,12 +91,15 @@ class Conditioned:
 
     @property
     def observed_noise(self) -> Tensor:
-        """Variances (n,) of the observations' noise: their total variances minus their prior variances."""
+        """Variances (n,) of the noise of the n observations: their total variances minus their prior variances.
+
+        If some observations are pseudo-observations, which replace clipped rewards, their variances are included.
+        """
         return (self.factor.square().sum(-1) - self.kernel.variance(self.states)).clamp_min(0)
 
     @property
     def reward_noise(self) -> Tensor:
-        """Variances (n,) of the noise of the observed rewards."""
+        """Variances (n,) of the noise of the observed rewards; here the same as `observed_noise`."""
         return self.observed_noise
 
     @property
@@ -113,7 +116,7 @@ class Conditioned:
     def solve(self, columns: Tensor) -> Tensor:
         """Return K⁻¹ times the given c columns (n, c), where K is the covariance of the observed rewards.
 
-        Many columns are solved in several calls, so that Ctrl-C can interrupt between them.
+        Many columns are divided among several calls of the solver, so that Ctrl-C can interrupt between them.
         """
         if len(self.factor) <= MOST_INVERTED or self.factor.is_cuda:
             return self._inverse_factor.mT @ (self._inverse_factor @ columns)
@@ -220,7 +223,7 @@ class Conditioned:
     def of_rows(self, rows: Tensor) -> Self:
         """Return the posterior unchanged, because this model ignores simulator seeds.
 
-        A model with effects of seeds keeps only the seeds of the candidates with indices `rows`.
+        A model with effects of seeds, given one seed per candidate, would keep only the seeds with indices `rows`.
         """
         return self
 

@@ -88,9 +88,10 @@ class ExactPosterior(Conditioned):
         return share.clamp(0, 1)  # covariances of tasks may be negative or larger than a variance
 
     def even_actions(self, actions: Tensor) -> Tensor:
-        """Return a pool of evenly spread actions (p, d_x), with the inverse input warping applied to every second one.
+        """Return the pool `actions` (p, d_x) with the inverse input warping applied to every second action.
 
-        The moved actions are evenly spread after warping.
+        The given actions are evenly spread; the moved ones are evenly spread after warping. Without input warping,
+        nothing moves.
         """
         warp = self.kernel.actions.warp
         if warp is None:
@@ -106,8 +107,9 @@ class ExactPosterior(Conditioned):
     def look_ahead_lines(self, candidates: Tensor, states: Tensor, actions: Tensor) -> ExactLines:
         """Return the posterior means of q actions in each of m states, after one more reward at each of k candidates.
 
-        The `candidates` are (k, d), their `states` (k, m, d_s), and the `actions` in these (k, m, q, d_x). A posterior
-        mean is a line mean + slope z, if the new reward is z standard deviations above its prediction.
+        The m states and their q actions may differ between candidates: `candidates` are (k, d), `states` (k, m, d_s),
+        and `actions` (k, m, q, d_x). If the new reward is z standard deviations above its prediction, the posterior
+        mean of an action is the line mean + slope z.
         """
         return lines_at(self, candidates, states, actions)
 
@@ -125,7 +127,7 @@ class ExactPosterior(Conditioned):
         return {"kernel": self.kernel.record(), "constant": self.constant, "noise": learned}
 
     def page_record(self, space: Space) -> dict[str, Any] | None:
-        """Return the values from which the report's web page computes the posterior; None if it cannot compute it."""
+        """Return the values from which the report's web page computes the posterior; None if the page cannot do so."""
         return page_record(self, space)
 
     def conditioned_on(
@@ -150,7 +152,8 @@ def condition(
     """Condition a prior with the given kernel and constant mean on points (n, d) and rewards (n,).
 
     `noise` is one variance for all observations, a variance (n,) for each, or a function of the point. `new_noise` is
-    the noise of further rewards. By default it is `noise`, or its mean if each observation has its own variance.
+    the variance of the noise of further rewards. By default it is `noise`, or the mean of `noise` if each observation
+    has its own variance.
     """
     if new_noise is None:
         new_noise = float(noise.mean()) if isinstance(noise, Tensor) else noise

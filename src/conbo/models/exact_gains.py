@@ -1,4 +1,4 @@
-"""Knowledge gradients under an exact Gaussian process: how much one more reward raises a state's highest mean.
+"""Knowledge gradients under an exact Gaussian process: the expected rise of a state's highest mean after a new reward.
 
 The reward is assumed to be z standard deviations above its prediction, for a few values of z (nodes).  The look-ahead
 means, which are the posterior means after this reward, are maximized over actions for all candidates, states and nodes
@@ -88,8 +88,9 @@ class ExactLines:
 def lines_at(posterior: Conditioned, candidates: Tensor, states: Tensor, actions: Tensor) -> ExactLines:
     """Return the posterior means of q actions in each of m states, after one more reward at each of k candidates.
 
-    The `candidates` are (k, d), their `states` (k, m, d_s), and the `actions` in these (k, m, q, d_x). A posterior mean
-    is a line mean + slope z, if the new reward is z standard deviations above its prediction.
+    The m states and their q actions may differ between candidates: `candidates` are (k, d), `states` (k, m, d_s),
+    and `actions` (k, m, q, d_x). If the new reward is z standard deviations above its prediction, the posterior
+    mean of an action is the line mean + slope z.
     """
     ahead, rows = posterior.look_ahead(candidates), state_rows(posterior, states)
     features, shape = posterior.kernel.actions.scaled(actions), states.shape[:2]
@@ -101,7 +102,8 @@ def lines_at(posterior: Conditioned, candidates: Tensor, states: Tensor, actions
 class ExactGains:
     """Computes knowledge gradients of candidates in given states, under an exact Gaussian process.
 
-    Searches for the actions with the highest means start from a pool of actions, and a `GainRule` combines these means.
+    Searches for the actions with the highest means after a new reward start from a pool of actions. A `GainRule` says
+    how knowledge gradients are estimated from these means.
     """
 
     def __init__(self, pool: ActionPool, rule: GainRule) -> None:
@@ -138,9 +140,9 @@ class ExactGains:
         return StatesAhead(self, states)
 
     def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
-        """Return a fast function that roughly estimates knowledge gradients (r, m) of candidates (r, d).
+        """Return a fast function that estimates knowledge gradients (r, m) of candidates (r, d) in states (m, d_s).
 
-        `states` (m, d_s) are the states in which they are estimated.
+        The estimates are rough (see `RoughGains`). But if `rule.nodes` is None, they are the same as those of `at`.
         """
         if self.rule.nodes is not None:
             known = next((gains for of_states, gains in self._rough if of_states is states), None)
@@ -173,7 +175,7 @@ class StatesAhead:
     """Computes knowledge gradients of candidates, each in one of r fixed sets of m states.
 
     A knowledge gradient needs the actions with the highest posterior means after the new reward. These maximizers are
-    kept for each set, because they are good starts of the searches for later candidates.
+    kept for each set, because they are good starting points of the searches for the set's next candidate.
     """
 
     def __init__(self, gains: ExactGains, states: Tensor) -> None:
@@ -219,8 +221,8 @@ class StatesAhead:
     def _maxima(self, functions: ActionFunctions, nodes: Tensor, sets: SelectedSets) -> Maxima:
         """Return the maxima over actions of posterior means after a new reward, at each of q nodes z.
 
-        A node is a value of z: the new reward is z standard deviations above its prediction. There are k·m means, for m
-        states of each of k candidates.
+        A node is a value of z: the new reward is z standard deviations above its prediction. There are k·m means: for
+        each of k candidates, one in each of m states.
         """
         if sets.last is not None:
             starts, steps = sets.last, WARM_STEPS
@@ -232,11 +234,11 @@ class StatesAhead:
         return maxima
 
     def _cold_starts(self, functions: ActionFunctions, nodes: Tensor, states: Tensor) -> Tensor:
-        """Return starts (k·m, q, width) of Newton's method in states without earlier maximizers, at q nodes z.
+        """Return initial actions (k·m, q, width) for Newton's method at q nodes z, if there are no earlier maximizers.
 
-        The k·m functions are posterior means after a new reward, for m states of each of k candidates, and this reward
-        is z standard deviations above its prediction. The start at z = 0 is the best action of the state, and at other
-        nodes the result of `_best_start`.
+        The k·m functions are posterior means after a new reward that is z standard deviations above its prediction: for
+        each of k candidates, one in each of m states. At z = 0, the initial action is the best action of the state
+        before that reward. At other nodes, `_best_start` selects it.
         """
         best = self._gains.policy(states)
         moving = nodes.nonzero().squeeze(-1)
@@ -246,15 +248,15 @@ class StatesAhead:
         return starts
 
     def _possible_starts(self, functions: ActionFunctions, nodes: Tensor, states: Tensor, basins: Tensor) -> Tensor:
-        """Return two starts (k·m, q, 2, width) for the maximization of each of k·m functions at each of q values z.
+        """Return two initial actions (k·m, q, 2, width) for the maximization of k·m functions at each of q values z.
 
         Each function is the posterior mean in one of m states after a new reward at one of k candidates. This reward is
         z standard deviations above its prediction, and the values z are the `nodes`. `basins` are the local maximizers
         of the posterior mean in each state before that reward.
 
-        The first start is the pool's best action or the best basin, whichever has the higher mean after the reward. The
-        second is the candidate's own action or the pool's second-best action, whichever has the higher mean; actions of
-        the pool that are similar to its best one do not count as second-best.
+        The first action is the pool's best action or the best basin, whichever has the higher mean after the reward.
+        The second is the candidate's own action or the pool's second-best action, whichever has the higher mean after
+        the reward. Actions of the pool that are similar to its best one do not count as second-best.
         """
         pool, moved = self._gains.pool, nodes[:, None]
         mean, slope = functions.pooled(pool.correlation, pool.features)
@@ -271,11 +273,11 @@ class StatesAhead:
         return torch.where(higher[..., None], others[rows, rivals], pool.features[pooled_best])
 
     def _best_start(self, functions: ActionFunctions, nodes: Tensor, starts: Tensor) -> Tensor:
-        """Take TRIAL_STEPS Newton steps from every start, and return the highest end point for each function and node.
+        """Take a few Newton steps from c actions for each function and node; return the best ends (k·m, q, width).
 
-        There are k·m functions: posterior means after a new reward, in m states of each of k candidates. The q `nodes`
-        are values of z: the reward is z standard deviations above its prediction. `starts` are (k·m, q, starts, width),
-        and the result is (k·m, q, width).
+        There are k·m functions: for each of k candidates, the posterior means in m states after a new reward. The q
+        `nodes` are values of z: the reward is z standard deviations above its prediction. `starts` (k·m, q, c, width)
+        are the actions, and TRIAL_STEPS is the number of steps.
         """
         _, q, n_starts, _ = starts.shape
         z = nodes.repeat_interleave(n_starts)
@@ -286,7 +288,10 @@ class StatesAhead:
 
 
 def snapped(space: Space, functions: ActionFunctions, maxima: Maxima) -> Maxima:
-    """Move the maxima to nearby allowed actions and evaluate the functions there, if some actions are integers."""
+    """Move the maxima to valid actions nearby, with integers rounded, and evaluate the functions there.
+
+    In a space without integer actions, the maxima are returned unchanged.
+    """
     if not space.has_integer_actions:
         return maxima
     if functions.limits is None:

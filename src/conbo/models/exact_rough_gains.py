@@ -1,14 +1,14 @@
-"""A rough knowledge gradient of many candidates in states that all of them share, by a few matrix products.
+"""Rough knowledge gradients of many candidates, all in the same states, by a few matrix products.
 
 Nearly everything is prepared once for these states: the local maxima of the posterior mean (basins), their covariances
-with the observed rewards, and the curvature at the best of them.  The gain of a candidate is then the sum of
+with the observed rewards, and the curvature at the best of them.  The gain of a candidate in a state is then the sum of
 
 - corners: the expected rise of the maximum of several lines μ + σ̃ z, at the basins and at the candidate's own action;
-- curvature: the best action itself moves with z, V''(0) = ∇σ̃ᵀ (-∇²μ)⁻¹ ∇σ̃, which adds ½ V''(0).
+- curvature: ½ V''(0) = ½ ∇σ̃ᵀ (-∇²μ)⁻¹ ∇σ̃, because the best action itself moves with z.
 
 Here the reward is z standard deviations above its prediction, μ + σ̃ z is the posterior mean after this reward as a
-function of the action, and V(z) is its maximum over actions in a state.  The result is good enough to tell which
-candidates deserve an accurate computation, and in which states they matter.  It is never used as the value itself.
+function of the action, and V(z) is its maximum over actions in a state.  The result is good enough to tell for which
+candidates, and in which states, knowledge gradients are worth an accurate computation.
 """
 
 from collections.abc import Callable
@@ -131,7 +131,7 @@ class RoughGains:
         slope · z. The first k slopes of a state are those at its basins (local maxima of the posterior mean). The last
         one, that of the candidate's own action, is filled in by the caller. A gain is how much the highest mean of a
         state is expected to rise because the best action moves with z, to second order in z. It is capped at
-        UNIT_LINE_GAIN · |A| / sd.
+        UNIT_LINE_GAIN · |A| / sd, the expected gain from an action with slope |A| / sd.
 
         `new_scale` and `new_offset` (r, m) are A and B between each candidate's state and the m states, where the
         kernel is A κ + B, and κ is the correlation of actions. `ahead` holds the standard deviation sd of each new

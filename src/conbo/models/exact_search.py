@@ -1,7 +1,7 @@
-"""Search for the best action of each of many states under the posterior mean, from many starts at once.
+"""Search for the action with the highest posterior mean in each of many states, from many initial actions at once.
 
 The pool of actions is scored in all states by one matrix product.  In every state, a Newton ascent starts from each of
-the best pool actions that are not similar to each other.  All states and starts are one batch.
+the best pool actions that are not similar to each other.  The ascents in all states are computed as one batch.
 """
 
 from collections.abc import Callable
@@ -45,7 +45,8 @@ class ActionPool:
     def best(self, states: Tensor, starts: int = 4, steps: int = 10) -> BestActions:
         """Search for the actions with the highest posterior mean in states (m, d_s).
 
-        In each state, `starts` local searches of at most `steps` steps begin at promising actions of the pool.
+        In each state, local searches begin at promising actions of the pool. `starts` is the number of these searches,
+        and `steps` the largest number of steps of each.
         """
         return BestActions.joined([self._best(chunk, starts, steps) for chunk in states.split(CHUNK)])
 
@@ -85,7 +86,7 @@ class BestActionsOnce:
 def polish_integers(
     space: Space, mean_at: Callable[[Tensor], Tensor], actions: Tensor, states: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Round integers in k actions in each of m states, then move each up or down by one if that raises the mean.
+    """Round the integers of k actions in each of m states, then move each up or down by one if that raises the mean.
 
     `mean_at` returns the posterior means (m, k) of `actions` (m, k, d_x). If `states` (m, d_s) are given, actions stay
     feasible in their states. Returns the actions and their means.

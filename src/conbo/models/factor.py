@@ -151,6 +151,6 @@ class Factor:
         return record
 
     def to(self, device: torch.device) -> "Factor":
-        """Return a copy of the factor on another device."""
+        """Return a copy with its tensors on another device."""
         warp = None if self.warp is None else self.warp.to(device)
         return replace(self, lengthscales=self.lengthscales.to(device), warp=warp)

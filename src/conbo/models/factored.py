@@ -22,7 +22,10 @@ Rows = Callable[[int, int], Tensor]
 
 @dataclass(frozen=True)
 class Factored:
-    """The Cholesky factor of the covariance of n rewards, kernel(points, points) + diag(variances), and its data."""
+    """The Cholesky factor of the covariance of n rewards, with the points and noise variances that it belongs to.
+
+    The covariance is kernel(points, points) + diag(variances).
+    """
 
     points: Tensor  # (n, d)
     variances: Tensor  # (n,), of the noise
@@ -32,8 +35,8 @@ class Factored:
     def shared_blocks(self, points: Tensor, variances: Tensor) -> int:
         """Return how many leading rows of this factor can be reused for other points (m, d) and noise variances (m,).
 
-        Both factors are built in blocks of rows. The leading blocks that end at the same rows can be reused, unless a
-        point or a noise variance in them differs, or jitter was added to the diagonal; then none can.
+        Both factors are built in blocks of rows, and leading blocks that end at the same rows can be reused. But the
+        result is 0 if any point or noise variance in these blocks differs, or if jitter was added to the diagonal.
         """
         if self.jitter > 0:
             return 0  # a factor of other rows may not need the jitter

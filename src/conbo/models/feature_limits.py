@@ -1,4 +1,4 @@
-"""Constraints on actions (limits) for searches over a kernel's scaled inputs: actions divided by lengthscales.
+"""Constraints on actions (limits) for searches over scaled inputs: actions, warped and divided by lengthscales.
 
 Linear constraints are linear in the user's units.  Log scales and input warping make them curved in scaled inputs.
 """
@@ -37,7 +37,7 @@ class FeatureShapes:
 
     @cached_property
     def coefficients(self) -> Tensor:
-        """Coefficients (J, numeric actions) of the J linear constraints."""
+        """Coefficients (J, f) of the J linear constraints, for the f numeric columns of an action."""
         numeric, like, linear = list(self.factor.columns.numeric), self.factor.lengthscales, self.feasible.limits
         if linear is None:
             return like.new_zeros(0, len(numeric))
@@ -45,7 +45,10 @@ class FeatureShapes:
 
     @cached_property
     def scales(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Lower ends and widths of numeric actions' ranges, and log(upper end / lower end), 0 on a linear scale."""
+        """Lower end, width, and log(upper end / lower end) of the range of each of f numeric action columns.
+
+        These are three tensors (f,). Ends and widths are in the user's units. The logarithm is zero on a linear scale.
+        """
         numeric, like, linear = list(self.factor.columns.numeric), self.factor.lengthscales, self.feasible.limits
         if linear is None:
             return (like.new_zeros(len(numeric)),) * 3
@@ -63,11 +66,11 @@ class FeatureShapes:
 
     @cached_property
     def compiled(self) -> tuple[Array, Array, Array]:
-        """The arrays that the compiled loops take: `coefficients`, `edges`, and shapes (6, numeric actions).
+        """The arrays that the compiled loops take: `coefficients`, `edges`, and shapes (6, f).
 
-        The loops use the shapes to convert scaled inputs to the user's units. The shapes of an action are its three
-        `scales`, the factor that turns its warped value into a scaled input, and the inverses of both exponents of its
-        input warping.
+        There are f numeric action columns. The loops use the shapes to convert scaled inputs to the user's units. The
+        six shapes of a column are its three `scales`, the factor that turns its warped value into a scaled input, and
+        the inverses of both exponents of its input warping.
         """
         numeric, factor = list(self.factor.columns.numeric), self.factor
         scale = factor.feature_scales[list(factor.columns.numeric_features)]
@@ -114,7 +117,7 @@ class FeatureLimits:
 
     @cached_property
     def room(self) -> Tensor:
-        """Bounds (r, J) of J linear constraints on actions in r states: the original bounds minus the states' terms."""
+        """What J linear constraints leave for actions in r states: their bounds minus the state's terms, (r, J)."""
         like = self.factor.lengthscales
         if self.linear is None:
             return like.new_zeros(len(self.states), 0)

@@ -1,10 +1,10 @@
 """Fits the hyperparameters of many models by maximum a posteriori, and keeps the models with the most evidence.
 
 The models differ in the family of their kernel (rough or smooth, with or without main effects), in input warping,
-output warping and heteroscedastic noise, and in the mode of the posterior of their hyperparameters. Every family is
-fitted. Warping and heteroscedastic noise are tried only if the rewards hint at them. Probable models are later averaged
-(`mixture.py`), weighted by their evidence. Rewards that are clipped at a floor get models that treat them as censored
-(`censored.py`).
+output warping and heteroscedastic noise, and in the hyperparameters, whose posterior may have several modes. Warping is
+tried only if the rewards hint at it, and heteroscedastic noise only if the noise is not negligible. Probable models are
+later averaged (`mixture.py`), weighted by their evidence. If rewards are clipped at a floor, models treat them as
+censored (`censored.py`).
 """
 
 from collections.abc import Sequence
@@ -82,7 +82,7 @@ class Fit:
         """Return the posterior given standardized rewards (n,) at points (n, d).
 
         `noise` (n,) holds the variances of the rewards' noise if they are known; otherwise the fitted noise is used.
-        `limits` are known bounds of the expected reward. `seeds` (n,) are the rewards' simulator seeds; a model with
+        `limits` are known bounds on the expected reward. `seeds` (n,) are the rewards' simulator seeds; a model with
         effects of seeds (constants or functions that each seed adds) uses them and ignores `limits`.
         """
         if self.effect is not None and seeds is not None:
@@ -102,7 +102,7 @@ class Fit:
         return process if output is None else TransformedPosterior(process, output)
 
     def sites(self, points: Tensor, rewards: Tensor) -> Sites | None:
-        """Return n pseudo-observations in place of rewards (n,) at points (n, d); None if no rewards are clipped."""
+        """Return n pseudo-observations in place of rewards (n,) at points (n, d); None if the model has no floor."""
         if self.floor is None:
             return None
         noise = variances_at(points, self._learned_noise)
@@ -146,10 +146,10 @@ def fit(
 
     `noise` (n,) holds the variances of the rewards' noise if they are known. Otherwise noise is learned: `small_noise`
     selects a prior that favors small variances; without it, heteroscedastic noise is tried too. `warp` allows input
-    warping, and `map_rewards` output warping. At most `members` models are returned, and none of negligible
-    probability. If there are `earlier` fits to an initial part of these rewards, only their models are fitted again,
-    starting from their hyperparameters. If some families have effects of simulator seeds, the last column of the points
-    is the seed.
+    warping. `map_rewards` allows output warping, and models that treat the lowest rewards as clipped. At most `members`
+    models are returned, and none of negligible probability. If there are `earlier` fits to an initial part of these
+    rewards, only their models are fitted again, starting from their hyperparameters; if that fails, all models are
+    tried. If some families have effects of simulator seeds, the last column of the points is the seed.
 
     The result is a pure function of the arguments. The same data give the same models, whatever was fitted before.
     """
@@ -182,13 +182,15 @@ def all_modes(
     several: bool,
     sites: Sites | None = None,
 ) -> list[Mode]:
-    """Return the modes (maxima of the hyperparameters' density) of all models without effects of simulator seeds.
+    """Return the modes of all models that have no effects of simulator seeds.
 
-    Every family of kernels without main effects is fitted; if `map_rewards` and the noise is not known, also with
-    output warping. The families with the most evidence are fitted with main effects too. Then variants of the best mode
-    are tried: heteroscedastic noise if `noise` is "moderate", and input warping if `warp`. A variant is added if its
-    evidence is sufficiently higher. With `several`, a family may contribute more than one mode. If rewards are clipped
-    at a floor, the pseudo-observations `sites` replace them.
+    A mode is a local maximum of the posterior density of a model's hyperparameters. First, every family of kernels
+    without main effects is fitted, also with output warping if `map_rewards` is true and the noise is not known. Then
+    the families with the most evidence are fitted with main effects. Finally, two variants of the best mode so far are
+    tried: one with heteroscedastic noise if `noise` is "moderate", and one with input warping if `warp` is true. A
+    variant is added if it has more evidence than the best mode; heteroscedastic noise needs NOISE_MARGIN nats more. If
+    `several` is true, a family may contribute more than one mode. If rewards are clipped at a floor, the
+    pseudo-observations `sites` replace them.
     """
     modes = at_least_one(modes_of_families(structures.plain, points, rewards, noise, several, sites))
     if map_rewards and isinstance(noise, str):

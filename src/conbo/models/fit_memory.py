@@ -1,7 +1,7 @@
-"""A cache of fits, in memory and in a store that several processes share, so that no fit is made twice.
+"""A cache of fits, in memory and in a store that several processes share, so that known fits are not computed again.
 
-A fit is a pure function of the rewards and the model's settings, and its key is a hash of both.  The cache therefore
-saves time and never changes a result.
+A fit is a pure function of the data and the model's settings, except for rounding, which depends on software versions
+and the platform.  Its key is a hash of all of these.  The cache therefore saves time and never changes a result.
 """
 
 import json

@@ -2,9 +2,9 @@
 
     log σ²(u) = log σ₀² + Σ_f w_f (2 h_f(u) - 1)
 
-Here h_f are the features of the unit-cube point u: numbers as they are, categories one-hot and divided by √2, as in a
-kernel.  The level σ₀² and the slopes w_f are fitted.  This log-linear form is the simplest that can express that noise
-grows with a parameter, and few rewards are enough to learn it.
+Here h_f are the features of the unit-cube point u, as in a kernel: a numeric column is a feature itself, and a
+categorical column becomes one-hot features, divided by √2.  The level σ₀² and the slopes w_f are fitted.  This
+log-linear form is the simplest one for noise that grows with a parameter, and few rewards are enough to learn it.
 """
 
 from dataclasses import dataclass, replace
@@ -35,7 +35,7 @@ class HeteroscedasticNoise:
         return self._logarithms(points).clamp(*LOG_NOISE_BOUNDS).exp()
 
     def gradient(self, points: Tensor) -> Tensor:
-        """Return the gradients (..., d) of the variances with respect to points (..., d); zero for categories."""
+        """Return the gradients (..., d) of the noise variances at points (..., d); zero in categorical columns."""
         logarithms, (low, high) = self._logarithms(points), LOG_NOISE_BOUNDS
         by_column = points.new_zeros(points.shape[-1])
         by_column[list(self.columns.numeric)] = 2 * self.slopes[list(self.columns.numeric_features)]
@@ -43,7 +43,7 @@ class HeteroscedasticNoise:
         return moving[..., None] * by_column
 
     def _logarithms(self, points: Tensor) -> Tensor:
-        """Return the logarithms (...,) of the noise variances at points (..., d), not clamped to their bounds."""
+        """Return the logarithms (...,) of the noise variances at points (..., d), before they are clamped."""
         return self.log_level + centered_features(self.columns, points) @ self.slopes
 
     def to(self, device: torch.device) -> "HeteroscedasticNoise":
@@ -52,5 +52,9 @@ class HeteroscedasticNoise:
 
 
 def centered_features(columns: Columns, points: Tensor) -> Tensor:
-    """Return the features (..., features) of points (..., d), each mapped from [0, 1] to [-1, 1] by 2 h - 1."""
+    """Return 2 h - 1 (..., features), where h are the features of points (..., d), as in a kernel.
+
+    A numeric column is a feature itself, so its values are mapped from [0, 1] to [-1, 1]. A categorical column becomes
+    one-hot features, divided by √2.
+    """
     return 2 * columns.features(points) - 1

@@ -1,14 +1,15 @@
-"""Averages predictions over the hyperparameters of the fitted models, because these are uncertain.
+"""Averages predictions over the uncertain hyperparameters of the fitted models.
 
 A policy takes the action with the highest mean under its model, so it prefers actions that errors of the fit make look
 good.  With fixed hyperparameters, the predictions for its actions are too high and too certain (the winner's curse).
 Other hyperparameters that are nearly as probable disagree about exactly these actions, so an average over
 hyperparameters predicts lower and less certain rewards there.
 
-The hyperparameters of each model are drawn from Laplace's approximation, a normal distribution around their mode.  All
-draws of a model have the same weight, or a weight in proportion to p / q: the posterior density over the normal density
-that approximates it, both relative to the mode.  Ratios above one count as one, because a single draw could otherwise
-outweigh all others (truncated importance sampling).
+The hyperparameters of each model are drawn from Laplace's approximation, a normal distribution around their mode.  By
+default, all draws of a model have the same weight.  On request, the weight of a draw is proportional to p / q, where p
+is its posterior density and q its density under the normal distribution, both divided by their values at the mode.
+Ratios above one count as one, because a single draw could otherwise outweigh all others (truncated importance
+sampling).
 """
 
 from collections.abc import Sequence
@@ -39,9 +40,10 @@ def averaged(
 ) -> Posterior:
     """Return the posterior averaged over fitted models and over draws of their hyperparameters.
 
-    The `fits` were made with the observations `fitted`; `small_noise` says whether their prior favored small noise. The
-    result is conditioned on all `observations`. All draws of a model have the same weight by default. With `weighted`,
-    a draw has less weight if its posterior density is below the normal density that approximates it.
+    The hyperparameters of `fits` were fitted to the observations `fitted`, with a prior that favors small noise if
+    `small_noise` is true. The result is conditioned on all `observations`. All draws of a model have the same weight by
+    default. If `weighted` is true, a draw has less weight if its posterior density, relative to the mode, is below that
+    of the normal distribution from which it was drawn.
     """
     members: list[Posterior] = []
     weights: list[float] = []
@@ -57,14 +59,15 @@ def averaged(
 def drawn_fits(
     fit: Fit, structures: Structures, fitted: Observations, pairs: int, small_noise: bool
 ) -> tuple[list[Fit], Tensor]:
-    """Return up to 2 · pairs copies of a fit, whose hyperparameters are drawn around those of the fit.
+    """Return copies of a fit, with hyperparameters that are drawn around those of the fit, and a ratio for each copy.
 
-    They are drawn from Laplace's approximation, a normal distribution around the mode, in pairs mode ± step. A draw is
-    left out if its covariance matrix of the rewards has no Cholesky factor. If no draw is left, the fit itself is
-    returned. The second result has a ratio for each copy: the posterior density over the normal density, both relative
-    to the mode. A ratio above one is set to one.
+    There are at most 2 · pairs copies. Their hyperparameters are drawn from Laplace's approximation, a normal
+    distribution around the mode, in pairs mode ± step. A draw is left out if it gives the rewards a covariance matrix
+    that has no Cholesky factor. If no draw remains, the results are the fit itself and the ratio one. A ratio is the
+    posterior density of a draw divided by its normal density, both relative to the mode; above one, it is set to one.
 
-    The fit was made with the observations `fitted`; `small_noise` says whether its prior favored small noise.
+    The hyperparameters of the fit were fitted to the observations `fitted`, with a prior that favors small noise if
+    `small_noise` is true.
     """
     rewards = fitted.rewards.cpu()
     values = rewards if fit.output is None else fit.output.values(rewards, None)[0]

@@ -26,7 +26,7 @@ Pullback = Callable[[Tensor], list[Tensor]]  # from ∂/∂K (r, n, n) to parts 
 
 
 class KernelFamily(Protocol):
-    """A kernel whose hyperparameters, here called parameters, are still free: what a fit optimizes."""
+    """A kernel with free hyperparameters, here called parameters, which a fit optimizes."""
 
     @property
     def states(self) -> Columns:
@@ -53,7 +53,7 @@ class KernelFamily(Protocol):
 
     @property
     def largest_loadings(self) -> tuple[float, ...]:
-        """Largest absolute value of each loading, a parameter that may be negative."""
+        """Largest allowed absolute value of each loading, a parameter that may be negative."""
 
     @property
     def wide_variances(self) -> bool:
@@ -68,8 +68,8 @@ class KernelFamily(Protocol):
     def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
         """Return covariances K (r, n, n) of points (n, d) for r sets of p parameters (r, p), and their pullback.
 
-        The pullback is a vector-Jacobian product. It converts a gradient ∂/∂K (r, n, n) to the gradient ∂/∂parameters,
-        in parts that together are (r, p).
+        The pullback is a vector-Jacobian product. It converts a gradient ∂/∂K (r, n, n) to the gradient ∂/∂parameters
+        (r, p), which it returns as a list of blocks of columns.
         """
 
 
@@ -106,7 +106,7 @@ class ExtendedFamily:
 
     @property
     def largest_loadings(self) -> tuple[float, ...]:
-        """Largest absolute value of each loading, a parameter that may be negative."""
+        """Largest allowed absolute value of each loading, a parameter that may be negative."""
         return self.family.largest_loadings
 
     @property
@@ -144,7 +144,7 @@ class ProductFamily:
 
     @property
     def largest_loadings(self) -> tuple[float, ...]:
-        """Largest absolute values of the loadings (parameters that may be negative); empty: this family has none."""
+        """Largest allowed absolute values of the loadings (parameters that may be negative); empty: there are none."""
         return ()
 
     @property
@@ -206,7 +206,7 @@ class ProductFamily:
 
 
 class Features:
-    """The states, or the actions, of n points as kernel inputs that are scaled by each of r sets of lengthscales."""
+    """The states, or the actions, of n points as kernel inputs, divided by each of r sets of lengthscales."""
 
     def __init__(self, columns: Columns, profile: Profile, points: Tensor, log_lengthscales: Tensor) -> None:
         self._width = len(columns.categories)
@@ -224,11 +224,11 @@ class Features:
 
     @cached_property
     def by_feature(self) -> Array:
-        """The scaled inputs of n points as an array (r, features, n), as the compiled loops need them."""
+        """The scaled inputs of n points in the layout that compiled loops need: (r, features, n)."""
         return np.multiply(self._features.numpy().T, self._scales.numpy()[..., None], order="C")
 
     def by_column(self, table: Tensor) -> Tensor:
-        """Sum a table (r, features) over the one-hot features of each of d columns: (r, d)."""
+        """Sum a table (r, features) over the features that belong to each of d columns: (r, d)."""
         if self._owner is None:
             return table
         return table.new_zeros(len(table), self._width).index_add_(1, self._owner, table)
@@ -246,11 +246,12 @@ class Block:
         self.value, self.slope, _ = profile.tables(squared_distances(features.scaled, features.scaled))
 
     def pullback(self, table: Tensor) -> Tensor:
-        """Return gradients (r, d) with respect to log-lengthscales: Σ_ij table_ij (f_i - f_j)² for each of d columns.
+        """Return the gradients (r, d) of an objective with respect to r sets of log-lengthscales of d columns.
 
-        f_i is the scaled input of point i in this column, for each of r sets of lengthscales. `table` (r, n, n) is
-        symmetric: the gradient of the objective with respect to the correlations φ of n points, times their slopes ψ,
-        elementwise. The gradient of φ(a, b) with respect to the scaled inputs a is -ψ (a-b).
+        `table` (r, n, n) is the gradient of the objective with respect to the correlations φ between n points, times
+        the slopes ψ of φ, elementwise, and it is symmetric. The gradient of φ(a, b) with respect to the scaled inputs a
+        is -ψ (a-b). The result for a column is therefore Σ_ij table_ij |f_i - f_j|², where f_i holds the scaled inputs
+        of point i that belong to this column: several if it is categorical, otherwise one.
         """
         f = self._features.scaled
         sums = 2 * ((table.sum(-1)[:, None] @ f.square())[:, 0] - (f * (table @ f)).sum(-2))

@@ -91,7 +91,7 @@ class Kernel(ABC):
     def variance(self, states: Tensor) -> Tensor:
         """Compute the prior variances k(point, point).
 
-        The categories of the state may change the variance; numbers in the state, and the action, must not.
+        They may depend on the categories of the state, but not on its numeric columns, and not on the action.
 
         Parameters
         ----------
@@ -169,11 +169,11 @@ class Kernel(ABC):
         return pulled(weights * state_slope, here[0], there[0]), in_actions
 
     def gradient(self, here: Features, there: Features, weights: Tensor) -> Tensor:
-        """Return the gradients (..., p, d) of Σ_j weights[..., i, j] k(here_i, there_j) in the unit cube.
+        """Return the gradients (..., p, d) of Σ_j weights[..., i, j] k(here_i, there_j) in unit-cube coordinates.
 
-        They are with respect to each of p points here_i as a unit-cube point. k is the kernel. The arguments are
-        those of `weighted_gradient`: p points `here` and m points `there`, both as scaled inputs, and `weights`
-        (..., p, m).
+        Gradient i is with respect to the unit-cube point of which here_i are the scaled inputs. k is the kernel. The
+        arguments are those of `weighted_gradient`: p points `here` and m points `there`, both as scaled inputs, and
+        `weights` (..., p, m).
         """
         in_states, in_actions = self.weighted_gradient(here, there, weights)
         return self.in_unit_cube((in_states, in_actions), here)
@@ -187,7 +187,10 @@ class Kernel(ABC):
         return torch.cat([factor.in_unit_cube(gradient, features) for factor, gradient, features in blocks], -1)
 
     def draw_prior(self, n: int, features: int, generator: torch.Generator) -> PriorDraws:
-        """Draw n functions from the prior of mean zero, by the Nyström method with `features` quasi-random points."""
+        """Draw n functions from the prior of mean zero, by the Nyström method.
+
+        `features` is the number of quasi-random points that the method uses.
+        """
         like = self.actions.lengthscales
         d = len(self.states.columns.categories) + len(self.actions.columns.categories)
         seed = int(torch.randint(2**31, (1,), generator=generator))
@@ -199,8 +202,8 @@ class Kernel(ABC):
         Returns
         -------
         dict
-            Plain values from which the kernel can be rebuilt. `conbo.load_policy` passes them to the function that it
-            gets as `kernel`.
+            Plain values from which the kernel can be rebuilt. `conbo.load_policy` passes them to its argument `kernel`,
+            a function that rebuilds the kernel.
 
         Raises
         ------
@@ -239,9 +242,9 @@ class Kernel(ABC):
 def pulled(table: Tensor, here: Tensor, there: Tensor) -> Tensor:
     """Return the sums -Σ_j table[..., i, j] (here_i - there_j) for p points here_i: (..., p, width).
 
-    `here` is (p, width), and `there` is (m, width), or (p, m, width) if each here_i has m points of its own. If the
-    table holds weights times the slopes ψ of a correlation φ, these are the gradients of the weighted sums of φ with
-    respect to `here`, because the gradient of φ(a, b) with respect to a is -ψ (a-b).
+    `table` is (..., p, m), and `here` is (p, width). `there` is (m, width), or (p, m, width) if each here_i has m
+    points of its own. If the table holds weights times the slopes ψ of a correlation φ, the results are the gradients
+    of the weighted sums of φ with respect to `here`, because the gradient of φ(a, b) with respect to a is -ψ (a-b).
     """
     towards = (table @ there) if there.dim() == 2 else torch.einsum("...pm,pmf->...pf", table, there)
     return towards - table.sum(-1, keepdim=True) * here
@@ -267,7 +270,7 @@ class ProductKernel(Kernel):
         return self.outputscale * self.states.correlation(a, b)
 
     def scale_slope(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return ψ (..., p, q): the gradient of `scale` with respect to `a` is -ψ (a-b).
+        """Return ψ (..., p, q): the gradient of `scale` with respect to the numeric columns of `a` is -ψ (a-b).
 
         `a` and `b` are p and q states as scaled inputs.
         """
@@ -290,9 +293,10 @@ class ProductKernel(Kernel):
         return super().weighted_gradient(here, there, weights)
 
     def draw_prior(self, n: int, features: int, generator: torch.Generator) -> PriorDraws:
-        """Draw n functions from the prior of mean zero, each a weighted sum of `features` random Fourier features.
+        """Draw n functions from the prior of mean zero, each a weighted sum of random Fourier features.
 
-        If the profile of states or that of actions has no spectrum, the Nyström method is used instead.
+        `features` is their number. If the profile of states or that of actions has no spectrum, the Nyström method of
+        `Kernel.draw_prior` is used instead.
         """
         if self.states.profile.spectrum is None or self.actions.profile.spectrum is None:
             return super().draw_prior(n, features, generator)
@@ -314,7 +318,7 @@ class ProductKernel(Kernel):
 
 
 def factors_record(kernel: Kernel) -> dict[str, Any]:
-    """Describe the two factors of a kernel by plain values.
+    """Describe a kernel's two factors, that of states and that of actions, by plain values.
 
     Parameters
     ----------

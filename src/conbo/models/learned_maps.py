@@ -4,8 +4,8 @@
 
 The ceiling c lies above the best reward.  The power λ lies between nearly 0 (a logarithm) and 1 (no warping).  The
 distance from the best reward to the ceiling is t times the reach, which is the distance from the median reward to the
-best.  Log t has a prior density proportional to (t/(1 + t))²: with a flat prior, the posterior density would grow
-without bound as the ceiling approaches the best reward.
+best.  Log t has a prior density proportional to (t/(1 + t))², which goes to zero with t.  With a flat prior, the
+posterior density would grow without bound as the ceiling approaches the best reward.
 """
 
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ class LearnedMaps:
 
     @property
     def bounds(self) -> Tensor:
-        """Lower and upper bounds of the map's two parameters: a tensor (2, 2) with one row for each parameter.
+        """Lower and upper bounds on the map's two parameters: a tensor (2, 2) with one row for each parameter.
 
         The parameters are log t, where t is the distance from the best reward to the ceiling in units of `reach`, and
         the power λ.
@@ -45,7 +45,7 @@ class LearnedMaps:
         return torch.tensor([LOG_DISTANCES, POWERS], dtype=torch.float64)
 
     def tried(self) -> Tensor:
-        """Return a grid (k, 2) of k pairs of the map's parameters to start searches from.
+        """Return a grid (k, 2) of k pairs of the map's parameters, from which searches may start.
 
         A pair is (log t, λ): t is the distance from the best reward to the ceiling in units of `reach`, and λ the
         power. Pairs with the same λ are adjacent.
@@ -72,8 +72,9 @@ class LearnedMaps:
         """Return the gradients (r, 2) of r log-densities with respect to the parameters (r, 2) of r maps.
 
         A row of parameters is (log t, λ): t is the distance from the best reward to the ceiling in units of `reach`,
-        and λ the power. A log-density is that of the n mapped rewards, whose gradients with respect to these rewards
-        are `in_values` (r, n), plus log(Jacobian · prior) of the map.
+        and λ the power. The log-density of a map has two terms. The first is a function of the n mapped and
+        standardized rewards; `in_values` (r, n) holds its gradients with respect to them. The second is
+        log(Jacobian · prior) of the map, as `values` returns it.
         """
         distance, power, below = self._below(parameters)
         n, growth = below.shape[1], torch.expm1(power * below)
@@ -90,10 +91,10 @@ class LearnedMaps:
         return torch.stack([in_distance.sum(-1) + prior, in_power.sum(-1)], -1)
 
     def _below(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return log t (r, 1), λ (r, 1), and log-distances (r, n) from the ceiling, for r rows (log t, λ).
+        """Return log t (r, 1), λ (r, 1), and relative log-distances (r, n) from the ceiling, for r rows (log t, λ).
 
-        t is the distance from the best reward to the ceiling c in units of `reach`, and λ the power. The log-distances
-        are log((c - y) / (c - best)), where y are the n rewards, and `best` is the highest of them.
+        t is the distance from the best reward to the ceiling c in units of `reach`, and λ the power. The relative
+        log-distances are log((c - y) / (c - best)), where y are the n rewards, and `best` is the highest of them.
         """
         distance, power = parameters[:, :1], parameters[:, 1:]
         return distance, power, torch.log1p((self.best - self.rewards) / self.reach / distance.exp())
@@ -112,9 +113,10 @@ class LearnedMaps:
     def parameters(self, output: LowTail) -> Tensor:
         """Return the parameters (log t, λ) of a given map, clamped to their bounds.
 
-        t is the distance from the best reward to the ceiling in units of `reach`, and λ the power. The map may have
-        been learned from only some of the rewards, in the same units. Its ceiling is kept if it is above the best
-        reward. Otherwise the distance from the best reward to the ceiling is kept.
+        t is the distance from the best reward to the ceiling in units of `reach`, and λ the power. The given map is in
+        the units of these rewards, but may have been learned from only some of them. If its ceiling is above the best
+        of all rewards, t is the distance to this ceiling. Otherwise the ceiling is raised: t is the distance that it
+        had from the best reward when the map was learned.
         """
         distance = output.width / (1 - LINEAR_SHARE)  # from the best reward to the ceiling when the map was learned
         ceiling = output.pivot + LINEAR_SHARE * distance

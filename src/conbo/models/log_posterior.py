@@ -11,19 +11,19 @@ parameter          prior                           remark
 =================  ==============================  ==========================================================
 lengthscales       LogNormal(√2 + ½ log d, √3)     grow with the dimension (Hvarfner et al., ICML 2024)
 variances          LogNormal(0, 1)                 rewards have variance one
-variances, wide    logs are Cauchy(0, 1.5)         of families with `wide_variances`; fit polynomials better
+variances, wide    logs are Cauchy(0, 1.5)         of families with `wide_variances`; better for polynomials
 loadings           Normal(0.7 or 0, 0.5)           of multi-task kernels; 0.7 makes all states similar
 exponents' logs    Normal(0, 0.5)                  of input warping; they count among the loadings
 noise, "moderate"  ∝ Cauchy(-4, 1.5) of log v      the rewards decide whether noise is small or large
 noise, "small"     LogNormal(-6, 2)                nearly no noise, unless many rewards say otherwise
-noise, "varying"   level as for "moderate",        heteroscedastic; the density of the slopes is relative to
-                   slopes are Normal(0, 0.3)       the density at zero
+noise, "varying"   level as for "moderate",        heteroscedastic; the density of the slopes is divided by
+                   slopes are Normal(0, 0.3)       its value at zero
 =================  ==============================  ==========================================================
 
-The densities of lengthscales, variances and the noise variance v are those of the value itself, not of its logarithm;
-only wide variances have a density of the logarithm.  So the evidence prefers noisy models more than it would if log v
-had a Cauchy distribution.  The constant that normalizes the density of v is left out, because it is the same for every
-model with learned noise.
+The prior densities of lengthscales, variances and the noise variance v are densities of the value itself; only those of
+wide variances are densities of the logarithm.  The "moderate" density of v is a Cauchy function of log v.  As a density
+of log v, it is this function times v, so it favors large noise more than a Cauchy distribution of log v would.  The
+constant that normalizes the density of v is left out, because it is the same for every model with learned noise.
 """
 
 from collections.abc import Callable
@@ -73,7 +73,8 @@ class Peak:
     H holds the negated second derivatives of the log posterior density at θ. The log evidence is the log-density at θ
     plus `log_volume` = ½ log |2π H⁻¹| + aᵀθ + ½ aᵀH⁻¹a. The terms with a come from a Jacobian, because most priors are
     densities of exp(parameter): a is 1 for such parameters and 0 for others. In the last term, a is 0 for the noise
-    level, too, because along it the log-density is not nearly quadratic.
+    level, too, because the log-density as a function of this level is far from quadratic. With heteroscedastic noise,
+    `log_volume` also includes the constant that normalizes the prior of the slopes, which the log-density lacks.
     """
 
     mean: float  # the constant mean of the rewards
@@ -162,7 +163,7 @@ class LogPosterior:
 
     @cached_property
     def _of_terms(self) -> TermLikelihoods:
-        """Computes log-likelihoods by compiled loops; used only if the covariance is a sum of `ProductTerm`s."""
+        """The object that computes log-likelihoods by compiled loops, if the covariance is a sum of `ProductTerm`s."""
         return TermLikelihoods(self._terms, self.points, self.rewards, self._n_kernel)
 
     def with_rewards(self, parameters: Tensor, rewards: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -220,7 +221,7 @@ class LogPosterior:
         """Estimate the diagonals (r, p) of the log-density's negated Hessians at r sets of p parameters (r, p).
 
         The estimate for the log-likelihood is the Fisher information: the variance of the gradient over rewards that
-        are drawn from the model with the same parameters. The prior adds its inverse variance.
+        are drawn from the model with the same parameters. The prior adds the inverse square of its width.
         """
         return self._imagined_gradients(parameters).square().mean(0) + torch.from_numpy(self._spread**-2)
 
@@ -244,8 +245,9 @@ class LogPosterior:
         """Draw parameters (2 · pairs, p) around a mode from Laplace's approximation N(mode, H⁻¹), within the bounds.
 
         `parameters` (p,) is the mode, and H holds the negated second derivatives there. Draws come in pairs mode ±
-        step, so that their mean is the mode. The square root of H⁻¹ is the symmetric one, because that does not depend
-        on the signs of eigenvectors, which differ between platforms.
+        step, whose mean is the mode, and are then clamped to the bounds. Every call uses the same random numbers. They
+        are multiplied by the symmetric square root of H⁻¹, which does not depend on the signs of eigenvectors; these
+        signs differ between platforms.
         """
         curvatures, directions = torch.linalg.eigh(self._second_derivatives(parameters)[0])
         normal = torch.randn(pairs, len(parameters), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -254,11 +256,11 @@ class LogPosterior:
         return torch.cat([parameters + steps, parameters - steps]).clamp(*self.bounds.T)
 
     def _second_derivatives(self, parameters: Tensor) -> tuple[Tensor, float]:
-        """Return H (p, p), the negated second derivatives at a mode (p,), and the constant mean at the mode.
+        """Return the scaled negated Hessian (p, p) of the log-density at a mode (p,), and the constant mean there.
 
-        H is computed by finite differences of gradients, and multiplied by the prior's standard deviations on both
-        sides, so that a normal prior alone gives the identity. Callers raise the eigenvalues of H to at least
-        LEAST_CURVATURE.
+        The second derivatives are finite differences of gradients. Each is multiplied by the prior widths of its two
+        parameters, which makes the negated Hessian of a normal prior the identity. Callers raise the eigenvalues of the
+        result to at least LEAST_CURVATURE.
         """
         steps = torch.where(parameters + DIFFERENCE > self.bounds[:, 1], -DIFFERENCE, DIFFERENCE)
         _, gradients, means = self(torch.cat([parameters[None], parameters + steps.diag()]))
@@ -270,8 +272,9 @@ class LogPosterior:
     def promise(self, parameters: Tensor, some: slice) -> float:
         """Estimate by how many nats a Newton step in the parameters that `some` selects would raise the log-density.
 
-        The step starts at `parameters` (p,). Its negated Hessian is estimated by the Fisher information, the covariance
-        of the gradient over rewards that are drawn from the model, plus the inverse variances of the prior.
+        The step starts at `parameters` (p,). The negated Hessian is estimated by the Fisher information, which is the
+        covariance of the gradient over rewards that are drawn from the model, plus the inverse squares of the prior's
+        widths.
         """
         slopes = self(parameters[None])[1][0, some]
         imagined = self._imagined_gradients(parameters[None])[:, 0, some]
@@ -356,20 +359,20 @@ class LogPosterior:
         return values.sum(-1), gradients
 
     def _noise(self, parameters: Array) -> tuple[Array, Callable[[Array], list[Array]]]:
-        """Return the noise variances of n rewards for r sets of p parameters (r, p), and a function for gradients.
+        """Return the noise variances of n rewards for r sets of p parameters (r, p), and their pullback.
 
-        The variances are (r, n), (r, 1) if they are the same for all rewards, or (n,) if they are known. The function
-        converts a gradient (r, n) with respect to the variances into gradients with respect to the noise's parameters.
-        The variances of the pseudo-observations that replace clipped rewards are added.
+        The variances are (r, n) in general; (r, 1) if they are the same for all rewards; and (n,) if they are known.
+        The pullback converts a gradient (r, n) with respect to the variances into gradients with respect to the
+        parameters of the noise. If pseudo-observations replace clipped rewards, their variances are included.
         """
         variances, pullback = self._own_noise(parameters)
         return variances if self.sites is None else variances + self.sites.variances.numpy(), pullback
 
     def _own_noise(self, parameters: Array) -> tuple[Array, Callable[[Array], list[Array]]]:
-        """Return the noise variances of n rewards for r sets of p parameters (r, p), and a function for gradients.
+        """Return the noise variances of n rewards for r sets of p parameters (r, p), and their pullback.
 
-        The results are those of `_noise`, but the variances of the pseudo-observations that replace clipped rewards are
-        not added.
+        The results are those of `_noise`, but without the variances of the pseudo-observations that replace clipped
+        rewards.
         """
         if not isinstance(self.noise, str):
             return self.noise.numpy(force=True), lambda _: []

@@ -1,11 +1,12 @@
-"""Kernels and families with main effects of the action and of the state, beside their interaction.
+"""Kernels and families with main effects of the action and of the state, in addition to their interaction.
 
     k = (A(s, s') + σ_X²) κ(x, x') + B(s, s') + σ_S² k_S'(s, s')
 
 A kernel A κ + B, here called the interaction, learns nothing about a state from dissimilar states.  The main effect of
 the action, with covariance σ_X² κ, is a function of the action that all states share.  The main effect of the state,
-with covariance σ_S² k_S', is a function of the state that all actions share.  It has its own lengthscales.  State
-categories do not enter it if the interaction learns the covariance of every two choices (see category_kernels.py).
+with covariance σ_S² k_S', is a function of the state that all actions share.  It has its own lengthscales.  It ignores
+the categorical columns of the state if the interaction learns the covariance of their choices (see
+category_kernels.py).
 """
 
 from dataclasses import dataclass, replace
@@ -67,7 +68,7 @@ class MainEffectsKernel(Kernel):
     def offset(self, a: Tensor, b: Tensor) -> Tensor | None:
         """Return the term (..., p, q) of the kernel that does not depend on actions: B + σ_S² k_S'.
 
-        B is this term of the kernel A κ + B without main effects, where κ is the correlation of actions, and σ_S² k_S'
+        B is the offset of the kernel A κ + B without main effects, in which κ is the correlation of actions. σ_S² k_S'
         is the covariance of the state's main effect. `a` and `b` are p and q states as scaled inputs.
         """
         main = self.state_variance * self.state_effect.correlation(self._of_effect(a), self._of_effect(b))
@@ -152,7 +153,7 @@ class MainEffectsKernel(Kernel):
     def _features(self) -> slice | list[int]:
         """Indices of the scaled inputs that the state's main effect uses.
 
-        If it uses all of them, they are given as a slice, because indexing by a list makes a GPU wait.
+        If it uses all of them, they are given as a slice, because indexing by a list forces a GPU to synchronize.
         """
         used = effect_features(self.states.columns)
         return slice(None) if len(used) == self.states.columns.width else list(used)
@@ -170,8 +171,8 @@ class MainEffectsKernel(Kernel):
 def effect_features(states: Columns) -> tuple[int, ...]:
     """Return the indices of the state's features (kernel inputs) that the state's main effect uses.
 
-    It uses all features, or only numeric ones if `states.coded`: categories are then single features, the indices of
-    their choices, and only the kernel without main effects uses them.
+    These are all features, unless `states.coded` is true. Then a categorical column is a single feature, the index of
+    its choice, and the main effect uses only the features of numeric columns.
     """
     return states.numeric_features if states.coded else tuple(range(states.width))
 
@@ -179,8 +180,8 @@ def effect_features(states: Columns) -> tuple[int, ...]:
 def effect_columns(states: Columns) -> tuple[int, ...]:
     """Return the indices of the state columns that the state's main effect uses.
 
-    It uses all columns, or only numeric ones if `states.coded`: categories are then given as indices of their choices,
-    and only the kernel without main effects uses them.
+    These are all columns, unless `states.coded` is true. Then a categorical column is given by the index of its choice,
+    and the main effect uses only the numeric columns.
     """
     return states.numeric if states.coded else tuple(range(len(states.categories)))
 
@@ -199,7 +200,7 @@ class MainEffectsFamily(ExtendedFamily):
     def n_lengthscales(self) -> int:
         """Number of lengthscales: those of the family without main effects, and those of the state's main effect.
 
-        The latter are one for each state column that the main effect uses.
+        The main effect has one for each state column that it uses.
         """
         return self.family.n_lengthscales + len(effect_columns(self.states))
 
@@ -268,8 +269,8 @@ class MainEffectsFamily(ExtendedFamily):
     def from_interaction(self, parameters: Tensor) -> Tensor:
         """Return parameters (p,) to start a fit from, given the fitted parameters of the family without main effects.
 
-        The fitted variance is shared equally by the kernel without main effects and both main effects. The state's main
-        effect starts with the fitted lengthscales of states.
+        The kernel without main effects and each of the two main effects start with a third of the fitted variance. The
+        state's main effect starts with the fitted lengthscales of states.
         """
         own, n_l, n_v = parameters[None].clone(), self.family.n_lengthscales, self.family.n_variances
         total = own[:, n_l : n_l + n_v].exp().sum().log()
@@ -289,6 +290,6 @@ class MainEffectsFamily(ExtendedFamily):
         return torch.cat([lengthscales, own, rest], -1), effect, main
 
     def _joined(self, own: Tensor, effect: Tensor, main: Tensor) -> Tensor:
-        """Join `own`, `effect` and `main`, parts of r sets of p parameters, to a tensor (r, p); inverse of `_split`."""
+        """Join the parts of r sets of p parameters into a tensor (r, p); the inverse of `_split`."""
         n_l, n_v = self.family.n_lengthscales, self.family.n_variances
         return torch.cat([own[:, :n_l], effect, own[:, n_l : n_l + n_v], main, own[:, n_l + n_v :]], -1)

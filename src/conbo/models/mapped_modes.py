@@ -30,16 +30,17 @@ MAP_CURVATURE = 5.0  # assumed curvature of the log-density along each parameter
 def with_mapped_rewards(
     families: Sequence[KernelFamily], plain: Sequence[Mode], noise: Expected, all_modes: bool
 ) -> list[Mode]:
-    """Return modes of the hyperparameters of every family, fitted to rewards under output warping.
+    """Return modes of the models with output warping, for the given kernel families.
 
-    Output warping replaces the rewards by a monotone map of them, whose parameters are fitted too. A mode is a local
-    maximum of the posterior density of the parameters. `plain` are the modes without output warping, and `noise` is the
-    name of the prior of the noise variance.
+    Output warping replaces the rewards by a monotone map of them. A mode is a local maximum of the posterior density of
+    the hyperparameters and the map's parameters, which are fitted jointly. `plain` are the modes without output
+    warping, and `noise` is the name of the prior of the noise variance.
 
-    The list is empty if no map is promising. A map is promising if, at the default starts of the first family, its
-    highest log-density exceeds the highest one without a map by more than `map_margin`. Searches that cannot compete
-    with the plain modes are stopped early. If `all_modes` is true, every family contributes all its distinct modes,
-    otherwise only its best one.
+    First, a grid of maps is tried at the default starts of the first family. The list is empty if none of them raises
+    the highest log-density there by more than `map_margin`, or if the median reward equals the best one. Then the modes
+    of every family are searched. Modes that cannot compete with the best plain mode are left out, and searches that
+    cannot reach it are stopped early. If `all_modes` is true, a family contributes all the distinct modes that remain,
+    otherwise only the best of them.
     """
     points, rewards = plain[0].target.points, plain[0].target.rewards
     maps = learned_maps(rewards)
@@ -83,8 +84,8 @@ def joint_search(
     A mode is a local maximum of the posterior density, and the output map replaces rewards by values that the Gaussian
     process models. A row of `starts` (r, p + 2) holds p hyperparameters and the map's parameters log t and λ, where t
     is the scaled distance from the best reward to the map's ceiling, and λ the map's power. `curvature` (r, p, p) holds
-    estimates of the negated second derivatives with respect to the hyperparameters at the starts; None if there are
-    none.
+    estimates of the negated second derivatives with respect to the hyperparameters at the starts; by default, they are
+    computed here.
     """
     lower, upper = torch.cat([target.bounds, maps.bounds]).T
     starts = starts.clamp(lower, upper)

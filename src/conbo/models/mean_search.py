@@ -33,7 +33,7 @@ def best_by_mean(
     """Search for the actions with the highest posterior mean in states (m, d_s).
 
     `hints` is a function from states (m, d_s) to promising actions (m, h, d_x), h for each state. In each state, local
-    searches begin at the `starts` hints with the highest means.
+    searches begin at those hints that have the highest means. `starts` is the largest number of searches per state.
     """
     return BestActions.joined([_best(posterior, space, chunk, hints(chunk), starts) for chunk in states.split(CHUNK)])
 

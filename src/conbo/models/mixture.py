@@ -4,9 +4,9 @@ Predictions are the moments of the mixture.  With weights w, means μ_j and cova
 
     μ = Σ w_j μ_j        C = Σ w_j (C_j + (μ_j - μ)(μ_j - μ)ᵀ)
 
-The expected gain of an evaluation is the weighted mean of the members' gains.  For a method that needs the look-ahead
-of single points, the mixture is replaced by the Gaussian process with the same mean and covariance.  The features,
-lengthscales and correlation of states are those of the most probable member.
+The expected gain of an evaluation (its knowledge gradient) is the weighted mean of the members' gains.  The
+look-ahead at given points is that of a single Gaussian process, which has the mean and covariance of the mixture.  The
+features, lengthscales and correlation of states are those of the most probable member.
 
 Reference: Hoeting, Madigan, Raftery & Volinsky (1999), Bayesian model averaging.
 """
@@ -120,8 +120,8 @@ class Mixture:
     def leave_one_out(self) -> tuple[Tensor, Tensor] | None:
         """Return leave-one-out residuals (n,) and predictive standard deviations (n,), noise included.
 
-        The weights of the averaged models are those given all rewards, whichever reward is left out. The result is None
-        if a model cannot compute residuals.
+        The averaged models keep their weights, which depend on all rewards; leaving out a reward does not change them.
+        The result is None if a model cannot compute residuals.
         """
         known = [found for member in self.members if (found := member.leave_one_out()) is not None]
         if len(known) < len(self.members):
@@ -132,7 +132,7 @@ class Mixture:
 
     @property
     def state_lengthscales(self) -> Tensor:
-        """Lengthscales (d_s,) of the state columns, in the unit cube, by the most probable of the averaged models."""
+        """Lengthscales (d_s,) of the state columns, in the unit cube, under the most probable model."""
         return self.leader.state_lengthscales
 
     def state_features(self, states: Tensor) -> Tensor:
@@ -140,9 +140,9 @@ class Mixture:
         return self.leader.state_features(states)
 
     def state_correlation(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return correlations (p, q) of states by the most probable model: how similarly rewards depend on the action.
+        """Return correlations (p, q) of states: how similarly their rewards depend on the action.
 
-        `a` and `b` are p and q states as `state_features` returns them.
+        They are those of the most probable model. `a` and `b` are p and q states as `state_features` returns them.
         """
         return self.leader.state_correlation(a, b)
 
@@ -194,9 +194,10 @@ class Mixture:
         return self.covariance(candidates, points) / sd[:, None]
 
     def draw_paths(self, n: int, generator: torch.Generator, features: int = 1024) -> "MixturePaths | None":
-        """Draw n functions from the mixture; None if functions cannot be drawn from one of its models.
+        """Draw n functions from the mixture; None if one of the chosen models cannot draw functions.
 
-        `features` is the number of random features that approximate the prior.
+        The model of each function is chosen at random, with the weights as probabilities. `features` is the number of
+        random features that approximate the prior.
         """
         owners = torch.multinomial(self.weights.cpu(), n, replacement=True, generator=generator).sort().values
         counts = torch.bincount(owners, minlength=len(self.members)).tolist()
@@ -215,7 +216,10 @@ class Mixture:
         return {"members": [{"weight": weight, **(record or {})} for weight, record in pairs]}
 
     def page_record(self, space: Space) -> dict[str, Any] | None:
-        """Return the weights and page records of all averaged models; None if the report's page cannot compute one."""
+        """Return the weights and page records of all averaged models; None if one of them has no page record.
+
+        The report's web page computes the posterior from them.
+        """
         records = [member.page_record(space) for member in self.members]
         if any(record is None for record in records):
             return None
@@ -233,10 +237,11 @@ class Mixture:
     def conditioned_on(
         self, points: Tensor, rewards: Tensor, noise: Tensor | None, seeds: Tensor | None = None
     ) -> "Mixture | None":
-        """Return the same mixture given these observations instead of its own; None if some model cannot do that.
+        """Return the mixture given these observations instead of its own, with the same hyperparameters and weights.
 
-        The observations are `rewards` (n,) at `points` (n, d). `noise` (n,) holds the variances of their noise, if
-        known, and `seeds` (n,) their simulator seeds, if any.
+        The result is None if some model cannot do this. The observations are `rewards` (n,) at `points` (n, d). `noise`
+        (n,) holds the variances of the rewards' noise if they are known, and `seeds` (n,) the rewards' simulator seeds
+        if they have any.
         """
         members = [member.conditioned_on(points, rewards, noise, seeds) for member in self.members]
         known = tuple(member for member in members if member is not None)
@@ -264,9 +269,10 @@ class MixtureSearch:
     def best(self, states: Tensor, starts: int = 4, steps: int = 10) -> BestActions:
         """Search for the actions with the highest mean of the mixture in states (m, d_s).
 
-        The search has two stages in each state. First, `starts` local searches of at most `steps` steps look for maxima
-        of the mean of each member of the mixture. Then the best actions found, as many as `starts`, are the initial
-        points of local searches for the maximum of the mixture's mean.
+        The search has two stages in each state. First, local searches look for maxima of the posterior mean of each
+        member of the mixture; `starts` is their number per member, and `steps` the largest number of steps of each.
+        Then local searches for the maximum of the mixture's mean begin at the best actions that the first stage found,
+        again at `starts` of them.
         """
 
         def ends(chunk: Tensor) -> Tensor:
@@ -309,7 +315,8 @@ class NewReward:
 class MixtureLines:
     """The look-ahead lines mean + slope z of the Gaussian process that has the mean and covariance of a mixture.
 
-    A line is the posterior mean if the reward at a candidate is z standard deviations above its prediction.
+    A line is the posterior mean of one action if the reward at a candidate is z standard deviations above its
+    prediction.
     """
 
     def __init__(self, mixture: Mixture, lines: Sequence[LookAheadLines], new: NewReward) -> None:

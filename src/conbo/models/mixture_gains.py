@@ -23,7 +23,11 @@ class MixtureGains:
         return max(known, key=len, default=())
 
     def for_seeds(self, seeds: Tensor) -> "MixtureGains":
-        """Return the knowledge gradients of new rewards with these simulator seeds, which some models may ignore."""
+        """Return the knowledge gradients of new rewards that are simulated with these seeds.
+
+        `seeds` is (1,), one seed for all candidates, or (c,), one seed for each of c candidates. Models without effects
+        of seeds ignore them.
+        """
         values = (value.for_seeds(seeds) if isinstance(value, KnowsSeeds) else value for value in self.values)
         return MixtureGains(tuple(values), self.weights)
 
@@ -63,5 +67,5 @@ class WeightedGains:
 
 
 def weighted(weights: Tensor, parts: Sequence[Tensor]) -> Tensor:
-    """Return the weighted sum Σ_j weights_j parts_j of tensors."""
+    """Return the weighted sum Σ_j weights[j] parts[j] of the tensors `parts`."""
     return torch.stack(tuple(parts), -1) @ weights  # einsum would take much longer for so few numbers

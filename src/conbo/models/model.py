@@ -1,4 +1,4 @@
-"""The protocols of a model before it is fitted: `Model`, and `FitsInSteps` for those that reuse earlier fits."""
+"""The protocols of a model before it is fitted: `Model`, and `FitsInSteps` for models that reuse earlier fits."""
 
 from collections.abc import Callable
 from typing import Protocol, runtime_checkable
@@ -23,7 +23,7 @@ class Model(Protocol):
         Parameters
         ----------
         space
-            States and actions.
+            The space of states and actions.
         observations
             Points in the unit cube and standardized rewards.
 
@@ -36,7 +36,7 @@ class Model(Protocol):
 
 @runtime_checkable
 class FitsInSteps(Protocol):
-    """A model that fits hyperparameters to the first rewards only, so that one fit serves many suggestions."""
+    """A model that may fit its hyperparameters to only the first rewards, so that one fit serves many suggestions."""
 
     def fitted_rewards(self, n: int) -> int:
         """Return m: the first m of n rewards are used to fit hyperparameters and to standardize rewards."""
@@ -51,8 +51,9 @@ class FitsInSteps(Protocol):
         memory: FitMemory | None = None,
         before: Observations | None = None,
     ) -> tuple[Posterior, Callable[[], Posterior] | None]:
-        """Return the posterior, and a function that averages it over hyperparameters (None if it is not averaged).
+        """Return the posterior, and a function that returns its average over hyperparameters.
 
-        A `memory` of earlier fits saves time and does not change the result. If this fit starts from a fit to the first
-        m observations, `before` holds these m observations, standardized without the others.
+        The function is None if there is no such average. A `memory` of earlier fits saves time and does not change the
+        result. If this fit starts from a fit to the first m observations, `before` holds these m observations,
+        standardized without the others.
         """

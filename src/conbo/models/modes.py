@@ -2,10 +2,11 @@
 
     log p(rewards | model) ≈ log p(rewards, θ | model) + ½ log |2π H⁻¹| + aᵀθ + ½ aᵀH⁻¹a
 
-Here θ is the mode, and H holds the negated second derivatives of the log-density at θ.  The log Jacobian aᵀθ is needed
-because most parameters are logarithms of the quantities that have the prior density.  The functions `with_...` fit
-variants of a model: the same model with main effects, input warping or heteroscedastic noise added.  The search for a
-variant starts from the mode of the plain model.
+Here θ is the mode, and H holds the negated second derivatives of the log-density at θ.  The terms with a come
+from a Jacobian, because most parameters are logarithms of quantities, while their priors are densities of the
+quantities themselves: a is 1 for such parameters and 0 for others (see `Peak`).  The functions `with_...` fit variants
+of a model: the same model with main effects, input warping or heteroscedastic noise added.  The search for a variant
+starts from the mode of the plain model.
 """
 
 from collections.abc import Iterable, Sequence
@@ -81,7 +82,7 @@ class Mode:
     def like(self, other: "Mode") -> "Mode":
         """Return a copy of `other`, a mode for the same rewards, with the output map and `log_jacobian` of this mode.
 
-        `other` comes from a local search, which sets neither of the two, even if the rewards are mapped.
+        `other` comes from a local search, which does not set these two fields, even if its rewards are mapped ones.
         """
         return replace(other, output=self.output, log_jacobian=self.log_jacobian)
 
@@ -94,7 +95,7 @@ class Mode:
         return replace(self, stated_evidence=other.evidence + self.objective - other.objective - margin)
 
     def record(self, structures: Structures) -> dict[str, Any]:
-        """Return the fitted model as plain values, from which `fit.restored` rebuilds it."""
+        """Return the fitted model as plain values, from which `conbo.models.fit.restored` rebuilds it."""
         return {
             **structures.record(self.target.family),
             "varying": self.target.varies,
@@ -121,7 +122,7 @@ def best_of(modes: Sequence[Mode]) -> Mode:
 
 
 def without_repetitions(modes: Iterable[Mode]) -> list[Mode]:
-    """Return the modes (fitted models) in order, without those that nearly equal an earlier one of the same model."""
+    """Return the modes (fitted models) without those that nearly equal an earlier mode of the same model."""
     kept: list[Mode] = []
     for mode in modes:
         same = (one for one in kept if one.target.family == mode.target.family and one.output == mode.output)
@@ -144,8 +145,8 @@ def modes_of_families(
     A mode is a local maximum of the posterior density of the hyperparameters. The search in the first family starts
     from Sobol points, and that in each later one from the best mode of the family before it. If `all_modes` is true,
     every family contributes all its distinct modes, otherwise only its best one. `noise` holds the variances (n,) of
-    the rewards' noise, or names the prior of its variance. The pseudo-observations `sites`, if there are any, replace
-    rewards that are clipped at a floor.
+    the rewards' noise, or names the prior of its variance. If rewards are clipped at a floor, the pseudo-observations
+    `sites` replace them.
     """
     modes: list[Mode] = []
     for family in families:
@@ -159,11 +160,11 @@ def modes_of_families(
 def with_main_effects(families: Sequence[MainEffectsFamily], modes: Sequence[Mode]) -> list[Mode]:
     """Return one fitted mode of the hyperparameters for each promising family with main effects.
 
-    `modes` are those of the families without main effects. Families are tried in descending order of their evidence
-    without main effects. The loop ends when main effects do not help in a family, or when the evidence of a family
-    lags behind the best by far more than main effects have gained so far.
-    Whether to stop a search early is judged by the log-density alone, without the volume term of Laplace's method,
-    because main effects hardly change that term.
+    `modes` are those of the families without main effects; the best has the highest evidence. Families are tried in
+    descending order of their evidence without main effects, until one is hopeless or fails. It is hopeless if this
+    evidence, plus the nats that main effects have gained so far, is below the best by more than HOPELESS_GAP. It fails
+    if its evidence with main effects is below the best by EFFECT_REACH or more. This is judged by the gain in
+    log-density alone, because main effects hardly change the volume term of Laplace's method.
     """
     pairs = []
     for family in families:
@@ -185,10 +186,10 @@ def with_main_effects(families: Sequence[MainEffectsFamily], modes: Sequence[Mod
 
 
 def with_heteroscedastic_noise(plain: Mode) -> list[Mode]:
-    """Return a list with the mode of the model of `plain` with heteroscedastic noise instead of one noise variance.
+    """Fit a variant of the model of `plain`, with heteroscedastic noise, and return a list with its mode.
 
-    The list is empty if this gains too little, if the noise variance of `plain` is negligible, or if the noise of
-    `plain` is known or heteroscedastic already.
+    The list is empty if the variant gains too little, if the noise variance of `plain` is negligible, or if the noise
+    of `plain` is known or heteroscedastic already.
     """
     old = plain.target
     noise = old.noise_of(plain.parameters)
@@ -200,11 +201,12 @@ def with_heteroscedastic_noise(plain: Mode) -> list[Mode]:
 
 
 def with_warped_actions(plain: Mode) -> list[Mode]:
-    """Return a list with the mode of the model of `plain` with input warping added.
+    """Fit a variant of the model of `plain`, with input warping, and return a list with its mode.
 
-    The list is empty if this gains too little, if no action is numeric, or if `plain` has input warping already. Each
-    exponent of the warping is weakly determined on its own, and Laplace's method underrates their joint effect. The
-    evidence is therefore computed from the gain in log-density at the mode, minus WARP_MARGIN.
+    The list is empty if the variant gains too little, if no action is numeric, or if `plain` has input warping already.
+    The rewards hardly determine each exponent of the warping on its own, and Laplace's method underrates their joint
+    effect. The log evidence of the variant is therefore set to that of `plain`, plus the gain in log-density at the
+    mode, minus WARP_MARGIN.
     """
     family, old = WarpedFamily(plain.target.family), plain.target
     if not family.n_warps or old.kernel(plain.parameters).actions.warp is not None:
@@ -233,9 +235,9 @@ def local_search(
 ) -> list[Mode]:
     """Return the distinct modes (local maxima) of `target` that local searches from `starts` (r, p) reach.
 
-    There are r starts of p parameters. The best mode comes first, and those lower by more than HOPELESS_GAP are left
-    out. `curvature` (r, p, p) holds estimates of the negated second derivatives at the starts; None if there are none
-    yet.
+    There are r starts of p parameters. The best mode comes first, and modes whose log-density is lower by more than
+    HOPELESS_GAP are left out. `curvature` (r, p, p) holds estimates of the negated second derivatives at the starts; by
+    default, they are computed here.
     """
     lower, upper = target.bounds.T
     starts = starts.clamp(lower, upper)
@@ -260,11 +262,12 @@ def distinct_modes(values: Tensor) -> list[int]:
 
 
 def promising_starts(target: LogPosterior, noisy: bool) -> Tensor:
-    """Return starts (r, p) of r local searches for p parameters: those Sobol points where `target` is highest.
+    """Return starts (r, p) of r local searches for p parameters: the few Sobol points where `target` is highest.
 
-    If there are many rewards, the starts are instead the best modes for a subset of the rewards. With `noisy`, a start
-    with a large noise variance is added, because a local search that starts from a small noise variance tends to end at
-    short lengthscales, which explain the noise as signal.
+    If `noisy` is true and the noise is learned, a start with a large noise variance is added, because a local search
+    that starts from a small noise variance tends to end at short lengthscales, which explain the noise as signal.
+    If there are many rewards, local searches from these starts are first made with a subset of the rewards, and the
+    best modes that they find are the starts.
     """
     if len(target.points) > SCREENED_REWARDS:
         some = target.thinned(SCREENED_REWARDS)

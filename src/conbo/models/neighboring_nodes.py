@@ -2,11 +2,12 @@
 
 A node z_j is an outcome: a reward z_j standard deviations above its prediction.  At each node, a search finds the
 action with the highest posterior mean after that reward (the maximizer), and V(z) is this mean.  As a function of z,
-the mean of one action is a line.  The line that was found at one node may be the highest at another.  If the maximizers
-at two neighboring nodes are similar, and not much farther apart than those at the nodes beside them, they belong to the
-same local maximum, and V is smooth between the nodes.  Otherwise V has a corner there.
+the mean of one action is a line.  The line of a maximizer that was found at one node may be the highest at another
+node, too, where the search missed it.  If the maximizers at two neighboring nodes are similar, and not much farther
+apart than those at the nodes beside them, they belong to the same local maximum, and V is smooth between the nodes.
+Otherwise V has a corner there.
 
-Plain torch is the reference; on a CPU with Numba, compiled loops replace it.
+The torch code is the reference implementation; on a CPU with Numba, compiled loops replace it.
 """
 
 import numpy as np
@@ -24,8 +25,8 @@ def shared_between_nodes(maxima: Maxima, nodes: Tensor) -> Maxima:
     """At each node z, replace the best action found there by one found at another node, if that one is better at z.
 
     A node is a value of z: the new reward is z standard deviations above its prediction. The posterior mean of an
-    action is then a line mean + slope z. After the replacement, all lines are tangents of one convex function of z. The
-    tensors of `maxima` may be overwritten.
+    action is then a line mean + slope z. After the replacement, the line at each node is the highest of all lines
+    there. The tensors of `maxima` may be overwritten.
     """
     if compiled.AVAILABLE and nodes.device.type == "cpu":
         winner = np.empty(maxima.mean.shape, dtype=np.int64)
@@ -50,8 +51,8 @@ def neighbor_similarity(functions: ActionFunctions, actions: Tensor, nodes: Tens
     """Return correlations (..., q-1) of the best actions at neighboring nodes z, reduced where the action jumps.
 
     `actions` (..., q, width) are scaled inputs of the actions with the highest posterior means after a reward that is z
-    standard deviations above its prediction, for each of q values z in `nodes`. An action that moves many times faster
-    between two nodes than between the nodes beside them has jumped to another local maximum.
+    standard deviations above its prediction, for each of q values z in `nodes`. A best action that moves many times
+    faster with z between two nodes than between the nodes beside them has jumped to another local maximum.
     """
     profile = functions.factor.profile
     if compiled.handles(profile) and actions.device.type == "cpu":

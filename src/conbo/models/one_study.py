@@ -116,7 +116,7 @@ class OneStudy:
     def leave_one_out(self) -> tuple[Tensor, Tensor] | None:
         """Return leave-one-out residuals (n,) and predictive standard deviations (n,) of this study's rewards.
 
-        None if the joint posterior cannot compute them.
+        The standard deviations include noise. None if the joint posterior cannot compute them.
         """
         found = self.whole.leave_one_out()
         return None if found is None else (found[0][len(found[0]) - self.n :], found[1][len(found[1]) - self.n :])
@@ -222,7 +222,7 @@ class _Search:
 
 @dataclass(frozen=True)
 class _Values:
-    """An acquisition function by state, such as the knowledge gradient, for candidates and states of this study."""
+    """What one more reward is worth in each state, such as the knowledge gradient, for points of this study."""
 
     whole: StateValue
 
@@ -253,7 +253,8 @@ class _Gains:
 class _Lines:
     """The look-ahead lines mean + slope z of this study.
 
-    A line is the posterior mean if the reward at a candidate is z standard deviations above its prediction.
+    A line is the posterior mean of one action if the reward at a candidate is z standard deviations above its
+    prediction.
     """
 
     whole: LookAheadLines

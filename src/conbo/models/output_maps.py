@@ -12,7 +12,7 @@ class       g(y), before it is standardized                     use
 
 `LowTail` is a Box-Cox map with pivot p, width τ and power λ; for λ = 0, it is -τ log(1 + (p - y)/τ) below p.
 `learned_maps.py` learns its settings.
-`Limits` clamps the expected reward to the bounds that the user knows.  Single rewards may exceed these by noise.
+`Limits` clamps the expected reward to the bounds that the user knows.  Noise may move single rewards beyond them.
 
 The predicted quantity is the expected reward E[g⁻¹(z + ε)], where z is the noise-free value of the process and ε its
 noise.  Mean and standard deviation of this expectation are integrals over the posterior of z, which is Gaussian.
@@ -36,7 +36,7 @@ LARGEST_EXPONENT = 30.0  # beyond it, exp in the inverse map is continued linear
 
 
 class OutputMap(ABC):
-    """A monotone map between rewards and the values that a Gaussian process models in their place (output warping)."""
+    """A monotone map from rewards to the values that a Gaussian process models in their place (output warping)."""
 
     @abstractmethod
     def expected(self, value: Tensor, noise: Tensor) -> Tensor:
@@ -62,10 +62,10 @@ class OutputMap(ABC):
         """Return the settings of the map as plain values, which JSON can hold."""
 
     def moments(self, mean: Tensor, variance: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Return mean and variance of the expected reward, elementwise.
+        """Return the posterior mean and variance of the expected reward, elementwise.
 
         `mean` and `variance` are those of the noise-free Gaussian process, and `noise` is the variance of its noise. By
-        default, the integrals over the process are computed by Gauss-Hermite quadrature.
+        default, the integrals over the values of the process are computed by Gauss-Hermite quadrature.
         """
         nodes, weights = NODES.to(mean), WEIGHTS.to(mean)
         sd = variance.clamp_min(1e-300).sqrt()
@@ -207,10 +207,10 @@ class Limits(OutputMap):
         return {"type": "limits", "low": low, "high": high, **tail}
 
     def moments(self, mean: Tensor, variance: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Return mean and variance of the clamped expected reward, in closed form unless there is output warping.
+        """Return the posterior mean and variance of the clamped expected reward, elementwise.
 
-        Without output warping, the expected reward is a Gaussian variable clamped to [low, high] (a rectified
-        Gaussian).
+        Without output warping, they have a closed form, because the expected reward is a Gaussian variable clamped to
+        [low, high] (a rectified Gaussian). With output warping, they are computed by quadrature.
         """
         if self.tail is not None:
             return super().moments(mean, variance, noise)
@@ -229,7 +229,7 @@ class Limits(OutputMap):
 
 
 def read_output(record: Mapping[str, Any]) -> OutputMap:
-    """Return the output map whose `record` is given."""
+    """Return the output map that a record describes."""
     if record["type"] != "limits":
         return read_tail(record)
     low, high = -inf if record["low"] is None else record["low"], inf if record["high"] is None else record["high"]
@@ -237,7 +237,7 @@ def read_output(record: Mapping[str, Any]) -> OutputMap:
 
 
 def read_tail(record: Mapping[str, Any]) -> LowTail:
-    """Return the `LowTail` whose `record` is given."""
+    """Return the `LowTail` that a record describes."""
     return LowTail(**{name: value for name, value in record.items() if name != "type"})
 
 

@@ -1,4 +1,4 @@
-"""The values of an exact posterior from which the report's web page computes predictions itself."""
+"""The values that the report's web page needs to compute the predictions of an exact posterior in the browser."""
 
 from itertools import product
 from math import prod, sqrt
@@ -40,7 +40,7 @@ def page_record(posterior: Conditioned, space: Space) -> dict[str, Any] | None:
 
 
 def output_record(output: OutputMap, noise: float | HeteroscedasticNoise) -> dict[str, Any]:
-    """Return what the report's web page needs to compute expected rewards under an output map, by quadrature."""
+    """Return what the report's web page needs for output warping: the map, nodes for quadrature, and the noise."""
     return {
         **output.record(),
         "nodes": NODES.tolist(),
@@ -52,8 +52,8 @@ def output_record(output: OutputMap, noise: float | HeteroscedasticNoise) -> dic
 def heteroscedastic_noise(noise: HeteroscedasticNoise) -> dict[str, Any]:
     """Return heteroscedastic noise as plain values for the report's web page.
 
-    The log-variance is a level plus a term for each column: a slope times the unit-cube value for a number, and one
-    value for each choice of a category.
+    The log-variance is a level plus one term for each column. The term of a numeric column is a slope times its
+    unit-cube value. The term of a categorical column has one value for each choice.
     """
     slopes, terms = noise.slopes.tolist(), []
     for count in noise.columns.categories:
@@ -64,11 +64,12 @@ def heteroscedastic_noise(noise: HeteroscedasticNoise) -> dict[str, Any]:
 
 
 def state_tables(kernel: Kernel, space: Space) -> dict[str, Any] | None:
-    """Return tables of A and B of a kernel A κ + B, for all pairs of combinations of choices of state categories.
+    """Return tables of A and B, the functions of two states s and s' in a kernel A(s, s') κ + B(s, s').
 
-    A and B are functions of two states, and κ is the correlation of actions. The categories are those in the kernel's
-    `page_columns`; other state columns are equal in both states. The result is None if there are too many combinations,
-    or if `page_columns` is None.
+    κ is the correlation of actions. The tables cover the categorical state columns with indices `page_columns()` of the
+    kernel: they have one row and one column for each combination of choices in these. In all other state columns, s and
+    s' are equal. The result is None if there are more than MOST_COMBINATIONS combinations, or if `page_columns()` is
+    None.
     """
     columns = kernel.page_columns()
     counts = [] if columns is None else [space.state_categories[column] for column in columns]

@@ -10,8 +10,8 @@ K⁻¹(…)          ``corrections``    weights that make the draw agree with th
 ==============  =================  ==========================================================================
 
 μ⁰ is the prior mean, k⁰ the kernel, X̃ and Y are the observed points and rewards, and K is the covariance of Y, noise
-included.  The drawn functions can be evaluated anywhere, with gradients, without factorizing the covariance of the
-points of evaluation.
+included.  The drawn functions can be evaluated anywhere, with gradients.  No covariance matrix of the points at which
+they are evaluated has to be factorized.
 
 Reference: Wilson, Borovitskiy, Terenin, Mostowsky & Deisenroth (2020).
 """
@@ -29,7 +29,7 @@ CHUNK = 1024  # number of points that are evaluated at once
 
 @dataclass(frozen=True)
 class DrawnPaths:
-    """c sample paths: functions of the point that are drawn from one posterior."""
+    """c sample paths: functions of state and action that are drawn from one posterior."""
 
     posterior: Conditioned
     prior: PriorDraws

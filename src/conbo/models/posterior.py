@@ -8,12 +8,12 @@ is missing, and the caller tells the user what that means.
 ======================  ===========================================================================================
 capability              who asks for it
 ======================  ===========================================================================================
-moments at points       improvement methods, bounds, plots, predictions
+moments at points       expected improvement, confidence bounds, plots, predictions
 search over actions     policies, and every method that needs the best action of a state
-gains of states         knowledge gradients: what one more reward is expected to bring in other states
+gains of states         knowledge gradients: how much one more reward is expected to raise the best means
 correlation of states   the integral over states, the policy's memory of similar states
 draws of paths          entropy search, posterior sampling, plots of the policy's uncertainty
-plain records           saved policies, the page of a report
+plain records           saved policies, the report's web page
 ======================  ===========================================================================================
 
 Rewards are standardized as for the fit.  Points (n, d) are in the unit cube; their first d_s columns are the state, the
@@ -89,7 +89,7 @@ class GainRule:
 
 
 class StateGains(Protocol):
-    """The values of k candidates in m states each, such as knowledge gradients, and their derivatives."""
+    """Values of k candidates in m states each, such as their knowledge gradients, and the gradients of these values."""
 
     @property
     def values(self) -> Tensor:
@@ -103,7 +103,7 @@ class StateGains(Protocol):
 
 
 class StateValue(Protocol):
-    """An acquisition function by state, such as the knowledge gradient: what one more reward is worth in each state."""
+    """An acquisition function that says what one more reward is worth in each state, such as the knowledge gradient."""
 
     def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
         """Return a fast function from candidates (r, d) to rough estimates of their values (r, m) in states (m, d_s).
@@ -122,11 +122,11 @@ class StateValue(Protocol):
 
 @runtime_checkable
 class KnowsSeeds(Protocol):
-    """A `StateValue` that depends on the random seed with which the simulator makes the new reward."""
+    """A `StateValue` that may depend on the seed with which the new reward is simulated."""
 
     @property
     def seen_seeds(self) -> tuple[int, ...]:
-        """The observed simulator seeds; empty if the value does not depend on seeds."""
+        """The simulator seeds of the observed rewards; empty if the value does not depend on seeds."""
 
     def for_seeds(self, seeds: Tensor) -> StateValue:
         """Return the `StateValue` of new rewards that are simulated with these seeds.
@@ -137,7 +137,7 @@ class KnowsSeeds(Protocol):
 
 @runtime_checkable
 class AveragesValues(Protocol):
-    """A `StateValue` that is a weighted sum of the values of several models."""
+    """A `StateValue` that is the weighted sum of one `StateValue` for each of several models."""
 
     @property
     def values(self) -> tuple[StateValue, ...]:
@@ -189,8 +189,9 @@ class LookAheadLines(Protocol):
     def gradient(self, pull: Tensor) -> Tensor:
         """Return the gradients (k, d) of Σ pull · slope with respect to the k candidates.
 
-        The sum is over q actions in each of m states, which are held fixed, and `pull` (k, m, q) are given weights. A
-        slope says how strongly the posterior mean of an action reacts to a new reward at the candidate.
+        The sum is over q actions in each of m states, and `pull` (k, m, q) are its weights. A slope says how strongly
+        the posterior mean of an action reacts to a new reward at the candidate. States, actions and weights are held
+        fixed.
         """
 
 
@@ -204,7 +205,8 @@ class BestSearch(Protocol):
     def best(self, states: Tensor, starts: int = 4, steps: int = 10) -> BestActions:
         """Search for the actions with the highest posterior mean in states (m, d_s).
 
-        In each state, `starts` local searches of at most `steps` steps begin at promising actions of the pool.
+        In each state, local searches begin at promising actions of the pool. `starts` is the number of these searches,
+        and `steps` the largest number of steps of each.
         """
 
 
@@ -219,7 +221,7 @@ class ActionSearch(BestSearch, Protocol):
 
 
 class Paths(Protocol):
-    """Sample paths: functions of the point that are drawn from a posterior."""
+    """Sample paths: functions of state and action that are drawn from a posterior."""
 
     @property
     def n(self) -> int:
@@ -251,7 +253,7 @@ class Predicts(Protocol):
     def prior_variance(self, states: Tensor) -> Tensor:
         """Return the prior variance (c,) of the noise-free reward in states (c, d_s).
 
-        Callers use it as a scale for rounding errors.
+        Callers use it as the scale of rounding errors.
         """
 
     def joint(self, points: Tensor) -> tuple[Tensor, Tensor]:
@@ -284,7 +286,7 @@ class ComparesStates(Protocol):
         """Lengthscales (d_s,) of the state columns, in the unit cube."""
 
     def state_features(self, states: Tensor) -> Tensor:
-        """Return states (..., d_s) as features; the closer two features are, the more similar are their states."""
+        """Return states (..., d_s) as feature vectors; the closer two vectors, the more similar the states."""
 
     def state_correlation(self, a: Tensor, b: Tensor) -> Tensor:
         """Return correlations (p, q) of states: how similarly their rewards depend on the action.
@@ -295,7 +297,7 @@ class ComparesStates(Protocol):
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
         """Return which states (m, d_s) have a correlation of at least `least` with some known state (k, d_s).
 
-        The best action of the known state is then a good start of a search in such a state.
+        In such a state, the best action of the similar known state is a good start of a search.
         """
 
     def similarity(self, points: Tensor, chosen: Tensor) -> Tensor:

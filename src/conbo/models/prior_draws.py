@@ -9,9 +9,10 @@ class               f⁰(s, x)                                 use
 `NystromFeatures`   k(·, U) L⁻ᵀ w,  L Lᵀ = k(U, U)           any kernel: exact at points U, smoother between them
 ==================  =======================================  ===================================================
 
-The frequencies ω are random.  The phase is linear in the features of the state, b_j(s) = β_j + ω_sᵀ s, with a random
-β_j.  For a term δ_ss' of the kernel, which is 1 if the states s and s' have equal categories, else 0, each category
-adds its own random phases, so that different categories are independent.
+The frequencies ω are random.  The amplitudes a_j(s) scale f⁰ to the variance of the kernel.  The phases are linear in
+the features of the state: b_j(s) = β_j + ω_sᵀ s, with a random β_j.  A kernel may have a term that is zero unless two
+states have the same categories.  In the features of such a term, every category adds its own random phase to b_j(s), so
+that f⁰ is independent between categories.
 
 References: Rahimi & Recht (2007); Williams & Seeger (2001).
 """
@@ -45,7 +46,7 @@ class Covariance(Protocol):
 
 
 class PriorDraws(Protocol):
-    """c sample paths: functions that are drawn from a prior of mean zero."""
+    """c sample paths: functions of state and action that are drawn from a prior of mean zero."""
 
     def values(self, here: Features) -> Tensor:
         """Return the values (p, c) of all c functions at p points, which are given as scaled inputs."""

@@ -60,8 +60,8 @@ class HasProductTerms(Protocol):
 def handles(terms: Sequence[ProductTerm], points: Tensor) -> bool:
     """Return whether `TermLikelihoods` can be used for a sum of these terms and for points (n, d).
 
-    This is so if there are terms, compiled loops can compute all their profiles, the points are on the CPU, and n is at
-    most MOST_REWARDS.
+    There must be at least one term, compiled loops must be able to compute the profiles of all terms, the points must
+    be on the CPU, and n must be at most MOST_REWARDS.
     """
     small = points.device.type == "cpu" and len(points) <= MOST_REWARDS
     return small and len(terms) > 0 and all(compiled.handles(term.profile) for term in terms)
@@ -75,11 +75,12 @@ class TermLikelihoods:
         self._terms = [_PreparedTerm(term, points, n_parameters) for term in terms]
 
     def __call__(self, parameters: Array, noise: Array) -> tuple[Array, Array, Array, Array]:
-        """Return log-likelihoods (r,) of the n rewards for r sets of p parameters (r, p), means and gradients.
+        """Return log-likelihoods of the n rewards, constant means and gradients, for r sets of p parameters (r, p).
 
-        `noise` holds noise variances (r, n), (r, 1) or (n,). The log-likelihoods are without the constant -½ n log 2π,
-        and -inf where a covariance matrix could not be factorized. The other results are the most likely constant means
-        (r,), the gradients (r, p) with respect to the parameters, and those (r, n) with respect to the noise variances.
+        `noise` holds noise variances (r, n), (r, 1) or (n,). The log-likelihoods (r,) are without the constant
+        -½ n log 2π, and -inf where a covariance matrix could not be factorized. The means (r,) are the most likely
+        ones. There are two gradients of the log-likelihoods: one with respect to the parameters (r, p), and one with
+        respect to the noise variances (r, n).
         """
         r, n = len(parameters), len(self._rewards)
         if r > (most := max(1, NUMBERS_AT_ONCE // n**2)):
@@ -117,7 +118,10 @@ class _PreparedTerm:
         self._owns = np.eye(n_parameters)[self._owners]  # adds up gradients of features with the same lengthscale
 
     def covariance(self, parameters: Array) -> tuple[Array, Array]:
-        """Return scaled inputs (r, width, n) and covariances (r, n, n) of n points, for r sets of p parameters."""
+        """Return scaled inputs (r, width, n) and covariances (r, n, n) of n points, for r sets of p parameters (r, p).
+
+        `width` is the number of scaled inputs of a point.
+        """
         n = self._n
         scales = self._unit * np.exp(-parameters[:, self._owners])
         features = np.multiply(self._features, scales[..., None], order="C")
@@ -149,7 +153,8 @@ class _PreparedTerm:
 def _prepared(block: TermBlock, points: Tensor) -> tuple[Array, Array]:
     """Return the features (width, n) of a block's columns at n points, and the indices (width,) of their lengthscales.
 
-    An index says which parameter is the logarithm of the feature's lengthscale.
+    `width` is the number of features; a category may have several. An index says which parameter is the logarithm
+    of the feature's lengthscale.
     """
     owners = np.array(block.lengthscales, dtype=np.int64)[list(block.columns.owner)]
     features = block.columns.features(points[:, list(block.places)]).numpy()

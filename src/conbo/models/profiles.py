@@ -159,9 +159,10 @@ def _matern52_in_place(squared_distance: Tensor) -> Tensor:
 
 
 def matern52_spectrum(features: int, n: int, generator: torch.Generator) -> Tensor:
-    """Draw n frequencies (features, n) of the Matérn-5/2 kernel: Student's t (5 degrees of freedom), divided by √5.
+    """Draw n frequencies (features, n) from the spectral density of the Matérn-5/2 correlation.
 
-    `features` is the number of input dimensions.
+    They follow a multivariate t distribution with 5 degrees of freedom, divided by √5. `features` is the number of
+    input dimensions.
     """
     normal = _normal(generator, features, n)
     return normal / _normal(generator, 5, n).square().sum(0).sqrt()
@@ -177,9 +178,9 @@ def squared_exponential(squared_distance: Tensor) -> tuple[Tensor, Tensor, Tenso
 
 
 def squared_exponential_spectrum(features: int, n: int, generator: torch.Generator) -> Tensor:
-    """Draw n frequencies (features, n) of the squared-exponential kernel, which are standard normal.
+    """Draw n frequencies (features, n) from the spectral density of the squared-exponential correlation.
 
-    `features` is the number of input dimensions.
+    They are standard normal. `features` is the number of input dimensions.
     """
     return _normal(generator, features, n)
 

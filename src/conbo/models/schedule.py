@@ -1,15 +1,17 @@
 """The schedule of fits: which of n rewards a fit uses, and in which blocks a Cholesky factor is built.
 
-A fit costs n³, and its result hardly changes with one more reward.  Beyond a few hundred rewards, hyperparameters are
-therefore fitted to the first m of n rewards, where m grows in steps of ten percent, and the posterior is conditioned on
-all n.  All functions here depend on n alone, not on earlier fits, so a resumed study gets the same numbers.
+The time of a fit grows as n³, and one more reward hardly changes its result.  Beyond a few hundred rewards,
+hyperparameters are therefore fitted to the first m of n rewards, where m grows in steps of ten percent, and the
+posterior is conditioned on all n.  All functions here depend on n alone, not on earlier fits, so a resumed study makes
+the same fits as one that was never interrupted.
 
 ==================  =================================================================================
 number of rewards   what is done
 ==================  =================================================================================
-up to 255           the fit uses every reward; all models are tried with 6, 8, 10, …, 30, 33, …
-                    rewards, and in between, only those that were probable at the last such number
-up to 263           the fit uses every reward, and tries all models
+up to 255           the fit uses every reward; all models are tried with up to 6, and with 8, 10,
+                    …, 30, 33, … rewards; with numbers in between, only the models that were
+                    probable at the last of these numbers are tried
+256 to 263          the fit uses every reward, and tries all models
 from 264            the fit uses the first m(n) rewards; the Cholesky factor grows in fixed blocks
 m above 750         the fit uses 750 of the first m rewards, evenly spaced from the first to the last
 ==================  =================================================================================
@@ -47,7 +49,7 @@ def begins_with(n: int) -> int:
 def block_ends(n: int) -> list[int]:
     """Return the ends (row numbers) of the blocks of rows in which a Cholesky factor with n rows is built.
 
-    One more row changes only the last block, as long as fitted_rewards(n) stays the same.
+    One more row changes only the last block or begins a new one, as long as fitted_rewards(n) stays the same.
     """
     first = fitted_rewards(n)
     return [*range(LONG_BLOCK, first, LONG_BLOCK), *range(first, n, SHORT_BLOCK), n]

@@ -3,14 +3,14 @@
     reward = f(s, x) + b_r + g_r(s, x) + noise
 
 Every seed r adds a constant b_r and a smooth function g_r, its effect.  Rewards with the same seed share these, so
-actions are best compared under the same seed (common random numbers).  Policies are about f.
+actions are best compared under the same seed (common random numbers).  Policies maximize f.
 
 =================  ===================  ==============================================================================
 symbol             here                 meaning
 =================  ===================  ==============================================================================
 σ_b²               ``constant``         variance of the constants
-σ_g² M_S M_X       ``function``         covariance of one seed's function: correlations of states and of actions
-τ(r, r')           ``shared``           1 for the same seed; for two seeds 0, or -1/(N-1) if there are only N
+σ_g² M_S M_X       ``function``         covariance of g_r; M_S and M_X are correlations of states and of actions
+τ(r, r')           ``shared``           1 for equal seeds; for different ones 0, or -1/(N-1) if there are only N seeds
 =================  ===================  ==============================================================================
 
     cov(reward, reward') = k⁰ + τ(r, r') (σ_b² + σ_g² M_S M_X) + noise
@@ -55,13 +55,13 @@ class SeedEffect:
         return self.constant + (0.0 if self.function is None else self.function.outputscale)
 
     def scaled(self, points: Tensor) -> Features:
-        """Return points (n, d) as scaled inputs of the kernel `function`, or tensors (n, 0) if `function` is None."""
+        """Return points (n, d) as scaled inputs of the kernel `function`, or two tensors (n, 0) if that is None."""
         if self.function is None:
             return points[..., :0], points[..., :0]
         return self.function.scaled(points)
 
     def covariance(self, a: Features, b: Features) -> Tensor:
-        """Return the covariances (p, q) of one seed's effects at p points a and q points b, given as scaled inputs."""
+        """Return the covariances (p, q) of one seed's effect at p points a and q points b, given as scaled inputs."""
         if self.function is None:
             return a[0].new_full((len(a[0]), len(b[0])), self.constant)
         return self.constant + self.function.covariance(a, b)
@@ -121,19 +121,19 @@ class SeededPosterior(ExactPosterior):
 
     @property
     def seen_seeds(self) -> tuple[int, ...]:
-        """The distinct seeds of the rewards, the most frequent first."""
+        """The distinct simulator seeds of the observed rewards, the most frequent first."""
         seeds, counts = self.seeds.unique(return_counts=True)
         return tuple(seeds[counts.argsort(descending=True, stable=True)].tolist())
 
     def for_seeds(self, seeds: Tensor) -> Self:
-        """Return the same posterior, whose look-ahead is for new rewards that are simulated with these seeds.
+        """Return this posterior with a look-ahead for new rewards that are simulated with the given seeds.
 
         `seeds` is (1,), one seed for all candidates, or (c,), one seed for each of c candidates.
         """
         return replace(self, next_seeds=seeds.to(self.seeds))
 
     def of_rows(self, rows: Tensor) -> Self:
-        """Return the posterior for new rewards at the candidates with indices `rows` alone.
+        """Return this posterior with a look-ahead for only those candidates whose indices are `rows`.
 
         If each candidate has its own seed, only the seeds of these candidates are kept.
         """
@@ -213,13 +213,13 @@ class SeededPosterior(ExactPosterior):
         return DrawnPaths(self, prior, self.weights[:, None] - self.solve(noisy))
 
     def record(self) -> dict[str, Any]:
-        """Return kernel, prior mean, noise variance and effect of seeds as plain values, for a saved policy."""
+        """Return kernel, prior mean, noise variance and effects of seeds as plain values, for a saved policy."""
         return {**super().record(), "noise": self.within, "seed_effect": self.effect.record()}
 
     def page_record(self, space: Space) -> dict[str, Any] | None:
         """Return the values from which the report's web page computes the posterior; None if the page cannot do so.
 
-        The effect of seeds is in the entry `seedEffect`.
+        The entry `seedEffect` describes the effects of seeds.
         """
         record = super().page_record(space)
         if record is None:
@@ -255,8 +255,8 @@ def condition_with_seeds(
     """Condition a prior on rewards (n,) at points (n, d) that were simulated with seeds (n,).
 
     `constant` is the prior mean, and `effect` the prior covariance of what seeds add to the rewards. `noise` is the
-    noise variance among rewards of one seed, or one variance (n,) for each reward. `within` is the noise variance for
-    further rewards of a known seed; by default it is `noise`, or its mean.
+    variance of the noise that remains when the seed is known: one number, or one for each reward (n,). `within` is this
+    variance for new rewards; by default, it is `noise`, or its mean.
     """
     if within is None:
         within = float(noise.mean()) if isinstance(noise, Tensor) else noise

@@ -38,14 +38,14 @@ class SeededFamily(ExtendedFamily):
 
     @property
     def n_lengthscales(self) -> int:
-        """Number of lengthscales of the family without seeds, plus those of the functions that seeds add, if any."""
+        """Number of lengthscales: those of the family without seeds, plus those of the functions that seeds may add."""
         return self.family.n_lengthscales + self._n_effect
 
     @property
     def n_variances(self) -> int:
-        """Number of variances of the family without seeds, plus those of the effects of seeds.
+        """Number of variances: those of the family without seeds, plus those of the effects of seeds.
 
-        The latter are one if seeds add constants to the rewards, and one if they add functions of the point.
+        The constants that seeds may add to the rewards have one variance, and the functions that they may add another.
         """
         return self.family.n_variances + self.constant + self.function
 
@@ -96,8 +96,9 @@ class SeededFamily(ExtendedFamily):
     def from_noise(self, parameters: Tensor, noise: float) -> Tensor:
         """Return parameters to start a fit from, given the fitted parameters (p,) of the family without seeds.
 
-        `noise` is the fitted noise variance of the family without seeds. The parameters of the effects of seeds are
-        added. The effects start with the total variance `noise`, or exp(LEAST_SHARE) if that is larger.
+        The result has these parameters and initial ones for the effects of seeds. `noise` is the fitted noise variance
+        of the family without seeds. The effects start with this total variance, or with exp(LEAST_SHARE) if that is
+        larger.
         """
         own = parameters[None]
         level = torch.tensor([noise], dtype=own.dtype).log().clamp_min(LEAST_SHARE)
@@ -109,8 +110,8 @@ class SeededFamily(ExtendedFamily):
     def with_effect_of(self, other: "SeededFamily", theirs: Tensor, parameters: Tensor) -> Tensor:
         """Return parameters to start a fit from, given the fitted parameters (p,) of the family without seeds.
 
-        The parameters of the effects of seeds are added. They are taken from `theirs` (q,), the fitted parameters of
-        another family with effects of seeds, `other`.
+        The result has these parameters and initial ones for the effects of seeds. The latter are taken from `theirs`
+        (q,), the fitted parameters of another family with effects of seeds, `other`.
         """
         _, lengthscales, variances = other._split(theirs[None])
         return self._joined(parameters[None], lengthscales, variances)[0]
@@ -126,10 +127,10 @@ class SeededFamily(ExtendedFamily):
         return len(self.states.categories) + len(self.actions.categories) if self.function else 0
 
     def _split(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Split p parameters (..., p) into those of the family without seeds and two parts of the effects of seeds.
+        """Split p parameters (..., p) into three: those of the family without seeds, and two kinds for the effects.
 
         The latter are the log-lengthscales of the function that each seed adds to the rewards, and the log-variances of
-        the added constant and function, as far as the family has them.
+        the constant and the function that it adds. Parameters that the family does not have are left out.
         """
         n_l, n_e, n_v, n_m = self.family.n_lengthscales, self._n_effect, self.family.n_variances, self._n_parts
         lengthscales, effect, own, mine, rest = parameters.split(

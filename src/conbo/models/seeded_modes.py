@@ -7,7 +7,7 @@ nothing lowers the probability of its model.  Models with effects of seeds have 
 
 A model with constants alone claims that a seed shifts all rewards equally.  A few rewards cannot refute that, and
 methods that believe it would evaluate the same seed again and again.  Unless it is clearly more probable, the model
-with constants and functions therefore takes its place and its probability.
+with constants and functions therefore takes its place, and its probability if that is higher.
 """
 
 from collections.abc import Sequence
@@ -60,7 +60,7 @@ def modes_with_seeds(families: Sequence[SeededFamily], modes: Sequence[Mode], po
 
 
 def cautious(modes: dict[Parts, Mode]) -> dict[Parts, Mode]:
-    """Drop the model in which seeds add only constants, unless it is much more probable than with functions added.
+    """Drop the model with constants alone, unless it is much more probable than the one with constants and functions.
 
     `modes` has one mode of the same family of kernels for each choice of what a seed adds to the rewards: a constant, a
     function of the point, or both. If the evidence of the dropped model is higher, the model with both inherits it.
@@ -77,7 +77,7 @@ def cautious(modes: dict[Parts, Mode]) -> dict[Parts, Mode]:
 def with_seeds(plain: Mode, family: SeededFamily, points: Tensor) -> list[Mode]:
     """Return a list with the best mode of a family with effects of simulator seeds; empty if the search finds none.
 
-    Searches start from typical values, and from `plain`, a mode of the same family without these effects.
+    One search starts from typical values, and one from `plain`, a mode of the same family without these effects.
     """
     noise = plain.target.noise_of(plain.parameters)  # a number or known variances, never heteroscedastic noise
     level = float(torch.as_tensor(noise, dtype=torch.float64).mean())

@@ -11,17 +11,17 @@ FAR_BELOW = 1e6  # infeasible actions are put this far below all others, in stan
 
 
 def snap(space: Space, points: Tensor) -> Tensor:
-    """Return valid points (..., d) near the given ones, with feasible actions if their states have any.
+    """Return valid points (..., d) near the given ones, with feasible actions wherever any are found.
 
-    In a valid point, integer parameters have whole values.
+    In a valid point, every integer or category is at the center of its part of [0, 1].
     """
     return torch.from_numpy(space.project(points.cpu().numpy())).to(points)
 
 
 def snap_actions(space: Space, actions: Tensor, states: Tensor | None = None) -> Tensor:
-    """Return valid actions (..., d_x) near the given ones; given states (..., d_s), feasible ones if there are any.
+    """Return valid actions (..., d_x) near the given ones; if states (..., d_s) are given, feasible ones if possible.
 
-    In a valid action, integer parameters have whole values.
+    In a valid action, every integer or category is at the center of its part of [0, 1].
     """
     if states is None or space.feasible_set is None:
         return torch.from_numpy(space.snap_actions(actions.cpu().numpy())).to(actions)
@@ -35,24 +35,28 @@ def contains(space: Space, points: Tensor) -> Tensor:
 
 
 def spread(space: Space, points: Tensor) -> Tensor:
-    """Make the actions of points (n, d) feasible, so that evenly spread points stay roughly evenly spread."""
+    """Return valid points (n, d) with infeasible actions replaced by feasible ones, wherever any are found.
+
+    The new actions are pseudo-random. Actions that were evenly spread over the unit cube become roughly evenly spread
+    over the feasible actions.
+    """
     if space.feasible_set is None:
         return snap(space, points)
     return torch.from_numpy(space.feasible_set.spread(points.cpu().numpy())[0]).to(points)
 
 
 def action_limits(space: Space, states: Tensor) -> RowLimits | None:
-    """Return the linear constraints for r local searches over actions in states (r, d_s); None if there are none."""
+    """Return the linear constraints on actions for local searches in r states (r, d_s); None if there are none."""
     if space.feasible_set is None or space.feasible_set.limits is None:
         return None
     return RowLimits(space.feasible_set.limits, states.cpu().numpy())
 
 
 def masked(space: Space, states: Tensor, actions: Tensor, scores: Tensor) -> Tensor:
-    """Return scores (..., m, p) of p actions (p, d_x) in m states (..., m, d_s), with very low ones if infeasible.
+    """Return the scores (..., m, p), with very low ones in place of those of actions that violate linear constraints.
 
-    The less an infeasible action violates the constraints, the higher is its new score, because projecting it onto the
-    feasible set moves it less.
+    The scores belong to p actions (p, d_x) in m states (..., m, d_s). The less an action violates the constraints, the
+    higher is its new score, because a projection onto the feasible set then moves it less.
     """
     violation = violations(space, states, actions)
     if violation is None:
@@ -63,10 +67,11 @@ def masked(space: Space, states: Tensor, actions: Tensor, scores: Tensor) -> Ten
 def without_infeasible(
     space: Space, states: Tensor, actions: Tensor, mean: Tensor, slope: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Put the look-ahead lines mean + slope z (..., m, p) of infeasible actions far below all others.
+    """Return the mean and slope of look-ahead lines, with the lines of infeasible actions put far below all others.
 
-    The lines belong to p actions (p, d_x) in m states (..., m, d_s), and z is the deviation of a new reward from its
-    prediction, in standard deviations.
+    A line is the posterior mean of an action after a new reward that is z standard deviations above its prediction:
+    mean + slope z (..., m, p). The lines belong to p actions (p, d_x) in m states (..., m, d_s). Infeasible actions are
+    those that violate linear constraints.
     """
     violation = violations(space, states, actions)
     if violation is None:
@@ -86,8 +91,9 @@ def feasible_pairs(space: Space, states: Tensor, actions: Tensor) -> Tensor | No
 def violations(space: Space, states: Tensor, actions: Tensor) -> Tensor | None:
     """Return the largest violation (..., p) of a linear constraint by actions (p, d_x) in states (..., d_s).
 
-    None if no action violates any constraint. If the constraints do not depend on the state, the result has one row for
-    all states.
+    It is relative to the range of the constraint over the unit cube, and 0 if all constraints are satisfied. The result
+    is None if no action violates any constraint. If the constraints do not depend on the state, the result has one row
+    for all states.
     """
     if space.feasible_set is None or space.feasible_set.limits is None:
         return None

@@ -60,9 +60,9 @@ class SolvedCovariances:
 
 
 def factorize_and_invert(covariances: Tensor, noise: Tensor) -> tuple[tuple[Tensor, Tensor], Tensor]:
-    """Return Cholesky factors and inverses (r, n, n) of covariances plus noise on the diagonal, and which failed (r,).
+    """Return Cholesky factors and inverses (r, n, n) of covariances plus noise on the diagonal, and flags (r,).
 
-    `noise` holds variances (r, n), (r, 1) or (n,).
+    `noise` holds variances (r, n), (r, 1) or (n,). The flags say which matrices could not be factorized.
     """
     if compiled_likelihood.handles(covariances):
         factors, inverses, failed = compiled_likelihood.factorize_and_invert(covariances, noise)

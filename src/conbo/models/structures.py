@@ -14,7 +14,7 @@ from conbo.models.warped_family import WarpedFamily
 
 @dataclass(frozen=True)
 class Structures:
-    """The families of kernels that a fit tries. Each may also be fitted with input warping."""
+    """The families of kernels that a fit tries. Families without effects of seeds may also have input warping."""
 
     plain: tuple[KernelFamily, ...]  # without main effects and effects of seeds, the smoothest first
     with_main_effects: tuple[MainEffectsFamily, ...] = ()  # each extends a plain family

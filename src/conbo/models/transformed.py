@@ -1,10 +1,12 @@
 """The posterior of rewards y under output warping: a Gaussian process models z = g(y) (see output_maps.py).
 
 Means and variances of the expected reward are exact up to quadrature.  Covariances are approximate: by Stein's lemma,
-the covariance of a reward with a Gaussian variable is the covariance of z with that variable times a slope E[dy/dz],
-and the slope at a point is chosen such that it reproduces the point's variance.  Knowledge gradients are approximate,
-too.  They are the rise of the expected reward if z rises from the highest posterior mean of z in a state by the
-knowledge gradient of the process, as if z were known exactly.
+the covariance of a reward with a Gaussian variable is the covariance of z with that variable times a slope E[dy/dz].
+In place of this slope, a factor is used that gives the right variance at every point.
+
+Knowledge gradients are approximate, too.  The process has a knowledge gradient of its own, in units of z: the expected
+rise of the highest posterior mean of z in a state.  The knowledge gradient in units of the reward is the rise of the
+expected reward if z rises from this highest mean by this amount.  The uncertainty of z is neglected here.
 """
 
 from collections.abc import Callable
@@ -52,7 +54,7 @@ class TransformedPosterior:
         return self._slopes(a)[:, None] * self.process.covariance(a, b) * self._slopes(b)
 
     def prior_variance(self, states: Tensor) -> Tensor:
-        """Return the prior variance (c,) of the mapped reward in states (c, d_s)."""
+        """Return the prior variance (c,) of the noise-free mapped reward in states (c, d_s)."""
         return self.process.prior_variance(states)
 
     def joint(self, points: Tensor) -> tuple[Tensor, Tensor]:
@@ -63,7 +65,7 @@ class TransformedPosterior:
         return self.mean(flat).unflatten(0, points.shape[:2]), slopes[..., None] * covariance * slopes[:, None]
 
     def moments(self, points: Tensor) -> Moments:
-        """Posterior mean, variance and their gradients at points (n, d), by the chain rule."""
+        """Posterior mean, variance and their gradients at points (n, d); the gradients follow by the chain rule."""
         (mean, in_mean), (variance, in_variance) = self._with_gradients(points, self.output.moments)
         return Moments(mean, variance, in_mean, in_variance)
 
@@ -106,7 +108,7 @@ class TransformedPosterior:
         return self.process.state_lengthscales
 
     def state_features(self, states: Tensor) -> Tensor:
-        """Return states (..., d_s) as features; similar states have similar features."""
+        """Return states (..., d_s) as feature vectors; the closer two vectors, the more similar the states."""
         return self.process.state_features(states)
 
     def state_correlation(self, a: Tensor, b: Tensor) -> Tensor:
@@ -160,14 +162,14 @@ class TransformedPosterior:
         return self.process.look_ahead_slopes(candidates, points) * self._slopes(points)
 
     def draw_paths(self, n: int, generator: torch.Generator, features: int = 1024) -> "TransformedPaths":
-        """Draw n functions of the expected reward, by mapping functions that are drawn from the Gaussian process.
+        """Draw n functions from the posterior of the expected reward, by mapping draws from the Gaussian process.
 
         `features` is the number of random features that approximate the prior.
         """
         return TransformedPaths(self, self.process.draw_paths(n, generator, features))
 
     def record(self) -> dict[str, Any]:
-        """Return the Gaussian process as plain values, for a saved policy; the key `output` has the output warping."""
+        """Return the Gaussian process as plain values, for a saved policy; the entry `output` is the output warping."""
         return {**self.process.record(), "output": self.output.record()}
 
     def page_record(self, space: Space) -> dict[str, Any] | None:
@@ -237,8 +239,9 @@ class TransformedSearch:
     def best(self, states: Tensor, starts: int = 4, steps: int = 10) -> BestActions:
         """Search for the actions with the highest expected reward in states (m, d_s).
 
-        In each state, `starts` local searches of at most `steps` steps look for maxima of the Gaussian process's mean.
-        The search for the highest expected reward starts at the actions that they find.
+        The search has two stages in each state. First, local searches look for maxima of the Gaussian process's mean;
+        `starts` is their number, and `steps` the largest number of steps of each. Then local searches for the highest
+        expected reward begin at the actions that the first stage found.
         """
         hints = self.search
 
@@ -335,8 +338,9 @@ class TransformedLines:
     def gradient(self, pull: Tensor) -> Tensor:
         """Return the gradients (k, d) of Σ pull · slope with respect to the k candidates.
 
-        The sum is over q actions in each of m states, which are held fixed, and `pull` (k, m, q) are given weights. A
-        slope says how strongly the posterior mean of an action reacts to a new reward at the candidate.
+        The sum is over q actions in each of m states, and `pull` (k, m, q) are its weights. A slope says how strongly
+        the posterior mean of an action reacts to a new reward at the candidate. States, actions and weights are held
+        fixed.
         """
         return self.lines.gradient(pull * self.slopes)
 
@@ -361,7 +365,7 @@ class TransformedPaths:
     def along(self, points: Tensor, draws: Tensor) -> tuple[Tensor, Tensor]:
         """Return values (p,) and gradients (p, d) at points (p, d); point i uses the function with index `draws[i]`.
 
-        The noise variance is treated as constant.
+        The gradients treat the noise variance as constant.
         """
         values, gradients = self.paths.along(points, draws)
         noise, output = self.posterior.process.noise_at(points), self.posterior.output

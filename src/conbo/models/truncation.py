@@ -1,16 +1,17 @@
 """Clipped (censored) rewards: a reward at the floor says only that its unclipped value z is not above the floor.
 
 The distribution of z given such rewards is a truncated Gaussian.  Expectation propagation approximates each condition
-z ≤ floor by a Gaussian pseudo-observation of z, called its site.  Where z is surely below the floor, the site has a
-nearly infinite variance and says nothing.  With the mean m and the variance s² of z given everything but its own site:
+z ≤ floor by a Gaussian pseudo-observation of z, called its site.  Where z is surely below the floor, the condition
+says nothing, and the site has a nearly infinite variance.  With the mean m and the variance s² of z given everything
+but its own site:
 
     b = (floor - m)/s,  h = φ(b)/Φ(b),  w = h (h + b)
     site: value m - s/(h + b), variance s² (1 - w)/w
 
 Here φ and Φ are the density and the distribution function of the standard normal distribution.
 
-A clipped reward at a new point is expected to explain the share Φ(-b) + φ(b)(b + h) of the variance s², because below
-the floor it hides how low z is.
+A new reward above the floor shows z itself.  One at the floor hides how low z is, so part of the variance s² remains.
+On average, a new reward explains the share Φ(-b) + φ(b)(b + h) of s².
 
 References: Minka (2001); Cunningham, Hennig & Lacoste-Julien (2011).
 """
@@ -57,9 +58,9 @@ class Sites:
 def floor_of(points: Tensor, rewards: Tensor) -> float | None:
     """Return the floor at which standardized rewards (n,) at points (n, d) seem to be clipped; None if there is none.
 
-    Rewards seem clipped if several points have the lowest reward, all other rewards differ from each other, and the
-    lowest is not far below them. If other rewards are equal too, they may be counts or scores. A reward far below all
-    others may be a penalty.
+    Rewards seem clipped if at least MIN_TIED points have the lowest reward, all other rewards differ from each other,
+    and the lowest is not far below them. Otherwise there are other explanations: if other rewards are equal too,
+    rewards may be counts or scores, and if the lowest is far below the others, it may be a penalty.
     """
     if not MIN_TIED + MIN_FREE <= len(rewards) <= MOST_CENSORED:
         return None
@@ -93,8 +94,8 @@ def sites_of(kernel: Kernel, constant: float, noise: Tensor, points: Tensor, rew
 def truncated(mean: Tensor, covariance: Tensor, floor: float) -> tuple[Tensor, Tensor, Tensor]:
     """Approximate k jointly Gaussian variables, given that none is above the floor, by expectation propagation.
 
-    The results, each (k,), are the values and the variances of the sites (Gaussian pseudo-observations), and the means
-    of the truncated variables.
+    Without this condition, the variables have the given mean (k,) and covariance (k, k). The results, each (k,), are
+    the values and the variances of the sites (Gaussian pseudo-observations), and the means given the condition.
     """
     eye = torch.eye(len(mean)).to(mean)
     precision, pull = torch.zeros_like(mean), torch.zeros_like(mean)  # of the sites
@@ -122,8 +123,9 @@ def truncated(mean: Tensor, covariance: Tensor, floor: float) -> tuple[Tensor, T
 def hidden_variance(mean: Tensor, variance: Tensor, floor: float) -> tuple[Tensor, Tensor, Tensor]:
     """Return the noise variance that would hide as much of a Gaussian value z as clipping at the floor, elementwise.
 
-    z has the given mean and variance. A reward z plus this noise would explain the same share of the variance of z as
-    the clipped reward. The other results are the derivatives with respect to the mean and the variance of z.
+    z has the given mean and variance. An observation of z with this noise, and without clipping, would explain the same
+    share of the variance of z as a clipped reward does on average. The other results are the derivatives with respect
+    to the mean and the variance of z.
     """
     known = variance.clamp_min(LEAST_VARIANCE)
     b = (floor - mean) / known.sqrt()

@@ -2,7 +2,7 @@
 
     w(x) = 1 - (1 - x^a)^b,   a, b > 0
 
-This is the Kumaraswamy distribution function, applied to each numeric column of the unit cube; a = b = 1 is the
+This is the Kumaraswamy distribution function, applied to each numeric action in the unit cube; a = b = 1 is the
 identity.  It stretches the parts of a range where rewards change fast, and shrinks those where they are flat.
 
 Reference: Snoek, Swersky, Zemel & Adams (2014), input warping for Bayesian optimization of non-stationary functions.
@@ -41,7 +41,7 @@ class Warp:
     def slopes_in_exponents(self, points: Tensor) -> tuple[Tensor, Tensor]:
         """Return the derivatives of w(x) = 1 - (1 - x^a)^b with respect to log a and log b at points x (..., d).
 
-        Both are (..., d), because a and b belong to one column each.
+        Both are (..., d), because every column has its own a and b.
         """
         x, a, b = points.clamp(EDGE, 1 - EDGE), self.log_a.exp(), self.log_b.exp()
         left = 1 - x**a

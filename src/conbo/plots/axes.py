@@ -40,7 +40,10 @@ class ParameterAxis:
         return isinstance(self.parameter, Categorical)
 
     def places(self, most: int) -> Array:
-        """At most `most` values (n,) of the parameter, in the unit interval; all its choices if it is categorical."""
+        """Values (n,) of the parameter, encoded in the unit interval.
+
+        They are all choices of a categorical parameter, or evenly spaced values of a numeric one, with n <= `most`.
+        """
         if isinstance(self.parameter, Categorical):
             return self.parameter.levels()
         places = np.linspace(0.0, 1.0, most)
@@ -53,7 +56,10 @@ class ParameterAxis:
         return np.array(self.parameter.decode(places), dtype=np.float64)
 
     def bins(self, most: int) -> Array:
-        """Edges (n + 1,) of n bins in the unit interval: a bin for each value if values are few, else `most` bins."""
+        """Edges (n + 1,) of n bins in the unit interval, for a histogram.
+
+        There is a bin for each choice, or for each integer if there are at most `most` integers; otherwise, n = `most`.
+        """
         if isinstance(self.parameter, Real) or (isinstance(self.parameter, Integer) and self.parameter.n_levels > most):
             return np.linspace(0.0, 1.0, most + 1)
         lower, upper = self.parameter.cell(self.parameter.levels())
@@ -66,7 +72,7 @@ class ParameterAxis:
         return self.parameter.scale.from_unit(bins)
 
     def layout(self) -> dict[str, Any]:
-        """The layout of the axis for plotly."""
+        """Plotly's options for the axis: title, range, scale and ticks."""
         title = {"title": {"text": self.title}}
         if isinstance(self.parameter, Categorical):
             labels = [_tick(choice) for choice in self.parameter.choices]
@@ -94,7 +100,7 @@ class ParameterAxis:
 
 
 def _decades(low: float, high: float) -> dict[str, Any]:
-    """Plotly's options for ticks at powers of ten, with exponents from `low` to `high`; empty if fewer than two fit.
+    """Plotly's options for ticks at powers of ten, with exponents from `low` to `high`; empty if fewer than two exist.
 
     Plotly's own labels would have SI prefixes, such as 100 µ for 1e-4.
     """

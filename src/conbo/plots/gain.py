@@ -1,4 +1,4 @@
-"""Plots of where one more evaluation would help most, by the knowledge gradient.
+"""Plots of where one more evaluation would help most, as measured by the knowledge gradient.
 
 The knowledge gradient is how much an evaluation is expected to raise the best posterior mean, in units of the reward.
 The study's own method may prefer other points.
@@ -30,7 +30,8 @@ STARS = 8  # number of points with the best rough values, among which the exact 
 def remaining_gain(study: Studied, state: str | None = None, *, at: Point | None = None) -> go.Figure:
     """Draw how much the best possible evaluation in a state is expected to raise the policy's reward in that state.
 
-    Where the line is near zero, little is left to learn. Without states, the line is over the values of one action.
+    Where the line is near zero, little is left to learn. Without states, the line shows how much an evaluation at each
+    value of the most important action parameter is expected to gain.
 
     Parameters
     ----------
@@ -83,10 +84,11 @@ def acquisition(
 ) -> go.Figure:
     """Draw how much one evaluation is expected to raise the policy's value, over a state and an action parameter.
 
-    The star marks the most valuable point of this plane, and the panel below shows what evaluating it would gain in
-    each state. An evaluation that the limits of the space forbid gains nothing. With more than 200 observations, or a
-    BoTorch model, the colors show the rough approximation by which ConBO screens candidates. Without states, the plane
-    is over two action parameters, and there is no panel below.
+    Other action parameters have the values that the policy chooses. The star marks the point of this plane where the
+    expected gain is highest, and the panel below shows what an evaluation there is expected to gain in each state.
+    Points that the limits of the space forbid are drawn with zero gain. With more than 200 observations, or with a
+    BoTorch model, the colors show only a rough approximation, with which ConBO also screens candidates. Without states,
+    the plane is over two action parameters, and there is no panel below.
 
     Parameters
     ----------
@@ -166,7 +168,7 @@ def _add_gain_by_state(
 def _area(
     axis: ParameterAxis, x: Array, y: Array, name: str, color: str, **hover: object
 ) -> list[go.Scatter] | list[go.Bar]:
-    """Plotly traces of an area from zero up to the values y, or of bars if the parameter is categorical."""
+    """Plotly traces that fill the area from zero to the values y, or that draw bars if the parameter is categorical."""
     if axis.is_category:
         return [go.Bar(x=x, y=y, name=name, width=0.5, marker={"color": color}, textposition="none", **hover)]
     return [band(x, np.zeros_like(y), y, "", color, showlegend=False), line(x, y, name, color, **hover)]

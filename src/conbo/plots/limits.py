@@ -1,6 +1,7 @@
-"""The plot of the probability that actions satisfy their limits, and functions that find which limit binds.
+"""The plot of the probability that actions satisfy all limits, and functions that find which limit binds.
 
-Known limits belong to the space. Learned limits are constraints on measured outcomes.
+Known limits belong to the space. Learned limits are constraints on measured outcomes, and the constraint that
+evaluations must not fail.
 """
 
 from dataclasses import replace
@@ -36,13 +37,13 @@ def feasibility(
     The observations and the policy are drawn as well.
 
     Where a known limit is violated, the probability is zero. Elsewhere it is the probability that all learned
-    constraints are satisfied. Other state parameters are at the middle of P[s], and other action parameters are the
-    policy's. Without states, the plot is over two actions.
+    limits are satisfied. Other state parameters have the values in `at`, and other action parameters have the values
+    that the policy chooses. Without states, the plot is over two action parameters.
 
     Parameters
     ----------
     study
-        A study with constraints, known or learned.
+        A study with limits, known or learned.
     state
         Name of the state parameter on the horizontal axis; by default the most important one, as in `importance`.
     action
@@ -81,7 +82,7 @@ def feasibility(
 
 
 def has_limits(view: View) -> bool:
-    """Whether there are limits: known ones of the space, or learned ones (on outcomes or on failures)."""
+    """Whether the space has known limits, or limits are learned from measured outcomes or from failed evaluations."""
     return view.space.feasible_set is not None or view.belief.constraints is not None
 
 
@@ -106,9 +107,9 @@ def limit_names(view: View) -> list[str]:
 def binding(view: View, points: Tensor) -> list[int]:
     """For each of m points (m, d) that the policy chooses, the index in `limit_names` of the limit that binds.
 
-    A known limit binds if its slack is nearly zero. If no known limit binds, consider the action that would be best
-    without learned limits: if it is too unlikely to satisfy all of these, the one that it is least likely to satisfy
-    binds. If no limit binds, the index is -1.
+    A known limit binds if its slack is nearly zero. If none does, consider the action that would be best without
+    learned limits. If this action is too unlikely to satisfy all learned limits, then the learned limit that it is
+    least likely to satisfy binds. If no limit binds, the index is -1.
     """
     found = np.full(len(points), -1)
     learned = view.belief.constraints
@@ -135,10 +136,10 @@ def _without_learned(view: View, states: Tensor) -> Tensor:
 
 
 def _tolerances(known: FeasibleSet, limits: LinearLimits) -> Array:
-    """The slacks (J,) up to which each of the J limits counts as binding.
+    """The largest slacks (J,) with which each of the J linear limits still counts as binding.
 
-    If all actions in a limit are integers, its slack is rarely zero. Then the limit binds if its slack is smaller than
-    the smallest change of the slack when one action changes by 1.
+    If all actions in a limit are integers, its slack is rarely zero. Such a limit binds if no action can change by 1
+    toward the limit without violating it.
     """
     coefficients = np.abs(np.where(known.actions, limits.coefficients, 0.0))
     whole = np.array([isinstance(parameter, Integer) for parameter in known.parameters])
@@ -148,7 +149,7 @@ def _tolerances(known: FeasibleSet, limits: LinearLimits) -> Array:
 
 
 def _along_action(view: View) -> go.Figure:
-    """Draw the probability of satisfying all limits along the only parameter of a space."""
+    """Draw the probability of satisfying all limits along the only parameter of a space, which is an action."""
     (name,) = view.space.actions
     axis = view.axis(name)
     places = axis.places(4 * RESOLUTION)
@@ -162,7 +163,7 @@ def _along_action(view: View) -> go.Figure:
 
 
 def _add_observations(figure: go.Figure, view: View, plane: Plane) -> None:
-    """Draw the evaluations in two colors: those whose outcomes satisfied all limits, and those that violated one."""
+    """Draw the evaluations in two colors: those that satisfied all limits, and those that violated at least one."""
     x, y = plane.project(view.points)
     kept = contains(view.space, view.points).numpy()
     for one in view.belief.constraints.outcomes if view.belief.constraints is not None else ():

@@ -1,6 +1,6 @@
 """Draws plotly figures with matplotlib, so that image files need no browser.
 
-It supports the kinds of traces that the plots of this package use, and the panels, axes, titles and legend of a layout.
+Only the kinds of traces that the plots of this package use are supported, with their panels, axes, titles and legend.
 """
 
 from html import unescape
@@ -179,7 +179,7 @@ def _dots(axes: Axes, trace: Any, x: NDArray[Any], y: NDArray[Any], label: str, 
 
 
 def _legend(result: Figure, figure: go.Figure) -> None:
-    """Draw one legend for all panels above them, with each name once."""
+    """Draw one legend above all panels, in which each name appears once."""
     found: dict[str, Any] = {}
     for axes in result.axes:
         for handle, name in zip(*axes.get_legend_handles_labels(), strict=True):

@@ -24,10 +24,10 @@ def covered(view: View) -> NDArray[np.bool_]:
 
 
 def calibration(study: Studied) -> go.Figure:
-    """Draw every observed reward against its leave-one-out prediction.
+    """Draw the leave-one-out prediction of every observed reward against the reward itself.
 
-    The whiskers are 95 % intervals of the reward, with its noise. If the model is right, 95 % of them cross the
-    diagonal.
+    The whiskers are 95 % prediction intervals, which include the noise of a single reward. If the model is right, about
+    95 % of them cross the diagonal.
 
     Parameters
     ----------
@@ -74,7 +74,8 @@ def calibration(study: Studied) -> go.Figure:
 def fresh_evaluations(found: Validation) -> go.Figure:
     """Draw every reward that a validation has measured against the reward that the model expected.
 
-    Points below the line earned less than expected; if rewards are minimized, points above the line are the bad ones.
+    On the dashed diagonal, both are equal. Points below it are rewards that were lower than expected, which is bad if
+    rewards are maximized and good if they are minimized.
     """
     named = [("policy", [check.policy for check in found.checks], POLICY)]
     if found.rule_name is not None:
@@ -99,7 +100,7 @@ def state_coverage(study: Studied, names: Sequence[str] = ()) -> go.Figure:
     study
         The study.
     names
-        The states to draw, or without states the actions; by default all.
+        Names of the state parameters to draw (in a space without states, of the action parameters); by default all.
 
     Returns
     -------

@@ -19,7 +19,8 @@ MOST_COLUMNS = 2  # largest number of panels side by side
 def slices(study: Studied, names: Sequence[str] = (), *, at: Point | None = None) -> go.Figure:
     """Draw the expected reward against every parameter, ± 1.96 standard deviations of this estimate.
 
-    While one parameter varies, all others are fixed: at one state, and at the policy's action in this state.
+    While one parameter varies, all others are fixed: those of the state at the values in `at`, and those of the action
+    at the policy's choice for this state.
 
     Parameters
     ----------
@@ -28,7 +29,7 @@ def slices(study: Studied, names: Sequence[str] = (), *, at: Point | None = None
     names
         The parameters to draw; by default all.
     at
-        The state at which parameters are fixed; by default the middle of P[s].
+        Values at which state parameters are fixed; by default the middle of P[s].
 
     Returns
     -------
@@ -87,10 +88,10 @@ def _slice(view: View, axis: ParameterAxis, column: int, here: Tensor, showlegen
 
 
 def importance(study: Studied) -> go.Figure:
-    """Draw how much reward the policy would lose, on average over P[s], if one parameter were wrong.
+    """Draw how much reward the policy would lose, on average over P[s], if it got one parameter wrong.
 
-    For a state, it is the loss of acting as if the state had another value drawn from P[s]. For an action, it is the
-    loss of choosing a random value.
+    For a state parameter, it is the loss from acting as if the parameter had another value, drawn from P[s]. For an
+    action parameter, it is the loss from choosing its value at random.
 
     Parameters
     ----------

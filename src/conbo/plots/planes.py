@@ -47,7 +47,7 @@ class Plane:
         return not (self.horizontal.is_category or self.vertical.is_category) and min(self.points.shape[:2]) > 4
 
     def project(self, points: Tensor) -> tuple[Array, Array]:
-        """Positions (n,) of points (n, d) of the unit cube on the horizontal axis, and those on the vertical axis."""
+        """Convert points (n, d) of the unit cube to positions on the two axes: horizontal (n,) and vertical (n,)."""
         pairs = zip((self.horizontal, self.vertical), self.columns, strict=True)
         x, y = (axis.positions(points[:, column].numpy()) for axis, column in pairs)
         return x, y
@@ -56,7 +56,7 @@ class Plane:
 def plane_of(view: View, state: str | None, action: str | None, at: Point | None, most: int) -> Plane | None:
     """The plane over a state and an action parameter or, in a space without states, over two action parameters.
 
-    The result is None if the space has only one parameter. A plane has at most `most` points along each numeric axis.
+    The result is None if the space has only one parameter. `most` is the largest number of points along a numeric axis.
     The other state parameters have the values in `at`, or are at the middle of P[s].
     """
     space, d_s = view.space, view.space.n_state_dims
@@ -92,8 +92,8 @@ def posterior_surface(
 ) -> go.Figure:
     """Draw the expected reward over one state parameter and one action parameter, with the observations and the policy.
 
-    Other state parameters are at the middle of P[s], and other action parameters are the policy's. Without states, the
-    surface is over two action parameters.
+    Other state parameters have the values in `at`, and other action parameters have the values that the policy chooses.
+    Without states, the surface is over two action parameters.
 
     Parameters
     ----------

@@ -27,7 +27,7 @@ def policy_map(
 
     Functions are drawn from the posterior, and each has its own best action in every state. The band (or bar) holds the
     middle 80 % of these actions. Where it is wide, other actions may well be better. For a categorical action, the size
-    of a dot shows in how many of the functions this choice is the best. Without states, each panel is a histogram of
+    of a dot shows for how many of the functions this choice is the best. Without states, each panel is a histogram of
     the functions' best actions.
 
     Parameters
@@ -37,7 +37,7 @@ def policy_map(
     state
         Name of the state parameter on the horizontal axis; by default the most important one, as in `importance`.
     actions
-        The actions to draw; by default all.
+        Names of the action parameters to draw; by default all.
     at
         Values of the other state parameters; by default the middle of P[s].
 
@@ -199,7 +199,7 @@ def _height(names: Sequence[str]) -> int:
 def _spread(
     axis: ParameterAxis, vertical: ParameterAxis, x: Array, drawn: Array, options: dict[str, bool]
 ) -> go.Scatter:
-    """Plotly trace of how much the best actions of functions that are drawn from the posterior vary.
+    """Plotly trace that shows how much the best action varies among functions drawn from the posterior.
 
     `drawn` (states, draws) are the values of one action parameter, as positions on the axis `vertical`. The states are
     at the positions `x` on `axis`.

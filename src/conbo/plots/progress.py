@@ -31,13 +31,13 @@ COLORS = {"completed": MODEL, "failed": FAILED, "running": WAITING}
 def policy_value(study: Studied) -> go.Figure:
     """Draw how the policy's expected reward over P[s] changed as evaluations were added.
 
-    The policy is learned anew after some numbers of evaluations, the checkpoints, as if the study had ended there.
-    Checkpoints with more than 300 rewards use the hyperparameters of the whole study, and a BoTorch model has the last
-    checkpoint only.
+    After certain numbers of evaluations, the checkpoints, a policy is learned from the rewards up to then, as if the
+    study had ended there. With more than 300 rewards, a checkpoint's model has the hyperparameters that were fitted to
+    all rewards. With a BoTorch model, there is only the last checkpoint.
 
-    The solid line is the value of each policy by the model of that time, with a band of ± 1.96 standard deviations. The
-    dashed line is the value of the same policies by the model of all rewards. Both lines say more than the best
-    observed reward, which means little if rewards are noisy and depend on the state.
+    The solid line is the value of each policy under the model of its own checkpoint, with a band of ± 1.96 standard
+    deviations. The dashed line is the value of the same policies under the model of all rewards. Both lines say more
+    than the best observed reward, which means little if rewards are noisy and depend on the state.
 
     Parameters
     ----------
@@ -87,8 +87,8 @@ def checkpoints(n: int) -> list[int]:
 def _value_after(view: View, n: int) -> tuple[float, float, float] | None:
     """Estimate the value of the policy that is learned from the first n rewards.
 
-    Return the estimate by a model that knows only these n rewards, the standard deviation of this estimate, and the
-    estimate by the model that knows all rewards. Return None if the model cannot be conditioned on fewer rewards.
+    Return the value under a model of only these n rewards, the standard deviation of this estimate, and the value of
+    the same policy under the model of all rewards. Return None if the model cannot be conditioned on fewer rewards.
     """
     if n == len(view.points):
         return *view.value, view.value[0]
@@ -103,7 +103,7 @@ def _value_after(view: View, n: int) -> tuple[float, float, float] | None:
 
 
 def earlier(belief: Belief, n: int, model: ModelLike) -> Belief | None:
-    """The belief with only the first n rewards; None if the model cannot be conditioned on fewer rewards."""
+    """The belief given only the first n rewards; None if the model cannot be conditioned on fewer rewards."""
     first = belief.observations.first(n)
     seen = standardized(first, belief.shift, belief.scale)
     with threads_for(n):

@@ -18,12 +18,13 @@ def save(figure: go.Figure, path: str | Path) -> None:
     figure
         A figure that a function of `conbo.plots` returned.
     path
-        A file that ends in .png, .svg, .pdf or .html. It is overwritten.
+        A file whose name ends in .png, .svg, .pdf or .html. An existing file is overwritten.
 
     Raises
     ------
     SettingError
-        If the file has another ending, or the figure has traces that this package does not draw.
+        If the file's name has another ending; for other files than .html, also if the figure has a kind of trace that
+        `conbo.plots` does not use.
 
     Examples
     --------

@@ -50,13 +50,13 @@ _TEMPLATE = go.layout.Template(
 
 
 def canvas(rows: int = 1, columns: int = 1, *, height: int | None = None, **options: Any) -> go.Figure:
-    """An empty figure with this number of rows and columns of panels."""
+    """An empty figure with this number of rows and columns of panels; `height` is in pixels."""
     figure: go.Figure = make_subplots(rows, columns, **options)
     return figure.update_layout(template=_TEMPLATE, height=height or ROW_HEIGHT * rows + MARGIN_HEIGHT)
 
 
 def line(x: ArrayLike, y: ArrayLike, name: str, color: str, **options: Any) -> go.Scatter:
-    """Plotly trace of a line; `dash` and `width` are as in plotly."""
+    """Plotly trace of a line; the options `dash` and `width` are as in plotly."""
     style = {"color": color, "width": options.pop("width", 2.5), "dash": options.pop("dash", "solid")}
     return go.Scatter(x=np.asarray(x), y=np.asarray(y), name=name, mode="lines", line=style, **options)
 
@@ -80,7 +80,10 @@ def band(
 
 
 def dots(x: ArrayLike, y: ArrayLike, name: str, color: str, **options: Any) -> go.Scatter:
-    """Plotly trace of points; `size` and `symbol` are as in plotly, `low` and `high` are the ends of error bars."""
+    """Plotly trace of points.
+
+    The options `size` and `symbol` are as in plotly; `low` and `high` are the ends of error bars.
+    """
     x, y = np.asarray(x), np.asarray(y)
     marker = {"color": color, "size": options.pop("size", 7), "symbol": options.pop("symbol", "circle")}
     marker["line"] = {"color": "#ffffff", "width": options.pop("rim", 1)}
@@ -93,12 +96,12 @@ def dots(x: ArrayLike, y: ArrayLike, name: str, color: str, **options: Any) -> g
 
 
 def evenly(n: int, most: int = MOST_DRAWN) -> NDArray[np.intp]:
-    """Indices of at most `most` of n items, evenly spaced from the first to the last."""
+    """Evenly spaced indices of n items, from the first to the last: `most` of them, or all n if there are fewer."""
     return np.unique(np.linspace(0, n - 1, min(n, most)).round().astype(np.intp))
 
 
 def with_count(name: str, drawn: int, of: int) -> str:
-    """A name for a legend; if only `drawn` of `of` items are drawn, these two numbers are added to the name."""
+    """A name for a legend, to which both numbers are added if fewer items are `drawn` than there are (`of`)."""
     return name if drawn == of else f"{name} ({drawn} of {of} drawn)"
 
 
@@ -132,8 +135,8 @@ def surface(
 ) -> go.Contour | go.Heatmap:
     """Plotly trace of values z, with a row for each y and a column for each x, as bands of color; bright is good.
 
-    If a few bad values would take nearly all colors, the worst values share one color, unless the `ends` of the scale
-    are given.
+    If a few very bad values would use up most of the color scale, the worst values share one color, unless the `ends`
+    of the scale are given.
     """
     z = np.asarray(z, dtype=np.float64)
     levels, clipped = _levels(z, high_is_good) if ends is None else (np.linspace(*ends, TENTHS), False)
@@ -166,7 +169,7 @@ def surface(
 def _levels(z: NDArray[np.float64], high_is_good: bool) -> tuple[NDArray[np.float64], bool]:
     """The edges of the color bands, which are round and evenly spaced, and whether the worst values lie beyond them.
 
-    The edge on the side of bad values lies at most about as far from the median as the best value does.
+    On the side of bad values, the edges extend about as far from the median as the best value does, or less far.
     """
     low, median, high = (float(part) for part in (z.min(), np.median(z), z.max()))
     if high_is_good and high > median:
@@ -199,6 +202,6 @@ def _even_number(value: float, step: float) -> str:
 
 
 def faint(color: str, opacity: float) -> str:
-    """A color `#rrggbb` with this opacity, as plotly writes it."""
+    """Convert a color `#rrggbb` to one with this opacity, in the notation that plotly reads."""
     red, green, blue = (int(color[i : i + 2], 16) for i in (1, 3, 5))
     return f"rgba({red},{green},{blue},{opacity})"

@@ -50,7 +50,7 @@ class View:
 
     @property
     def belief(self) -> Belief:
-        """The belief (space, P[s], observations and fitted model) that the policy was made from."""
+        """The belief (space, P[s], observations and fitted model) that the policy is based on."""
         return self.policy.belief
 
     @property
@@ -102,14 +102,14 @@ class View:
 
     @cached_property
     def value(self) -> tuple[float, float]:
-        """The policy's expected reward over P[s], by the model, and the standard deviation of that estimate."""
+        """The policy's expected reward over P[s] under the model, and the standard deviation of that estimate."""
         states, _ = self.typical_states
         return self.value_of(self.belief, torch.cat([states, self.actions(states)], -1))
 
     def value_of(self, belief: Belief, points: Tensor) -> tuple[float, float]:
-        """The mean reward over P[s] that `belief` expects of given actions, and the standard deviation of the estimate.
+        """The expected reward over P[s] of a policy under `belief`, and the standard deviation of that estimate.
 
-        `points` (m, d) are the m states of `typical_states`, each with the action that is taken in it.
+        `points` (m, d) are the m states of `typical_states`, each with the action that the policy takes in it.
         """
         mean, std = mean_over_states(belief, points, self.typical_states[1])
         return mean * self.sign, std
@@ -139,7 +139,7 @@ class View:
         return self._drawn[key]
 
     def center(self, at: Point | None = None) -> Tensor:
-        """The middle of P[s] in the unit cube (d_s,), with the values of `at` for the states that it names."""
+        """The middle of P[s] in the unit cube (d_s,), but with the values in `at` for the parameters named there."""
         d_s = self.space.n_state_dims
         middle = self.belief.states.from_uniform(torch.full((1, d_s), 0.5, dtype=torch.float64))[0]
         for name, value in (at or {}).items():
@@ -162,7 +162,7 @@ class View:
 
     @cached_property
     def leave_one_out(self) -> tuple[Array, Array]:
-        """Predictive mean and standard deviation (n,) of every reward from all other rewards, in the user's units.
+        """Means (n,) and standard deviations (n,) of each reward, predicted from all others, in the user's units.
 
         The noise of the reward is included in the standard deviation. The hyperparameters are those fitted to all
         rewards.
@@ -196,7 +196,7 @@ class View:
 
     @cached_property
     def drawn(self) -> NDArray[np.intp]:
-        """Indices of the observations that are drawn as dots: all of them, unless there are very many."""
+        """Indices of the observations that are drawn as dots: all or, if there are very many, evenly spaced ones."""
         return evenly(len(self.points))
 
     @cached_property
@@ -231,7 +231,7 @@ class View:
     def most_important(self, role: str, name: str | None = None) -> str:
         """The name of the state or action parameter that costs most reward if the policy gets it wrong.
 
-        `role` is "states" or "actions". A `name` that is given is checked and returned instead.
+        `role` is "states" or "actions". If a `name` is given, it is checked and returned instead.
         """
         if name is not None:
             self.parameter(name, role)

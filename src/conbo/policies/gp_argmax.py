@@ -86,7 +86,7 @@ class ArgmaxPolicy:
         return actions
 
     def _resemble(self, states: Tensor, known: Tensor) -> Tensor:
-        """Return whether each of m states (m, d_s) is highly correlated with one of k known states (k, d_s)."""
+        """Return whether each of m states (m, d_s) is highly correlated with any of k known states (k, d_s)."""
         if len(known) == 0:
             return torch.zeros(len(states), dtype=torch.bool, device=states.device)
         return self._belief.resemble(states, known, self._recipe.similar)

@@ -1,6 +1,6 @@
-"""Warns if the best action does not depend on the state, because the fitted model is a sum g(s) + h(x).
+"""Warns if the fitted model is nearly a sum g(s) + h(x), in which the best action does not depend on the state.
 
-In such a model, the state shifts the rewards of all actions equally, so every state has the same best action. The
+In such a sum, the state shifts the rewards of all actions equally, so every state has the same best action. The
 ConBO paper warns of this case.
 """
 
@@ -18,11 +18,11 @@ NEGLIGIBLE = 1e-3  # standard deviation of the interaction, relative to that of 
 
 
 class NoInteractionWarning(UserWarning):
-    """Warns that the policy is the same for every state."""
+    """Warns that the policy takes the same action in every state."""
 
 
 def has_interaction(belief: Belief) -> bool:
-    """Return whether the posterior mean differs clearly from a sum of a function of the state and one of the action."""
+    """Return whether the posterior mean is clearly not just a function of the state plus a function of the action."""
     space = belief.space
     states = torch.from_numpy(space.snap_states(sobol(N_STATES, space.n_state_dims, seed=0).numpy()))
     actions = torch.from_numpy(space.snap_actions(sobol(N_ACTIONS, space.n_action_dims, seed=1).numpy()))

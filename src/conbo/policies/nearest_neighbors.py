@@ -1,7 +1,7 @@
-"""The policy of k nearest neighbors: the best observed action among the observations with the nearest states.
+"""The policy of k nearest neighbors: the action with the highest reward in the k observations with the nearest states.
 
-It is the simplest baseline of the ConBO paper, and uses no model. Distances are Euclidean in the unit cube, with a
-distance of one between two categories.
+It is the simplest baseline of the ConBO paper, and uses no model. Distances are Euclidean in the unit cube, and two
+different categories of a parameter have distance one.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,10 @@ from conbo.models.columns import Columns, squared_distances
 
 @dataclass(frozen=True)
 class NearestNeighbors:
-    """A recipe for the policy that takes the best observed action among the k observations with the nearest states."""
+    """A recipe for the policy of k nearest neighbors.
+
+    It takes the action with the highest reward among the k observations with the nearest states.
+    """
 
     k: int = 10  # number of observations
 
@@ -34,7 +37,7 @@ class NearestNeighbors:
 
 @dataclass(frozen=True)
 class NeighborPolicy:
-    """A policy that takes the best action among the k observations with the nearest states."""
+    """A policy that takes the action with the highest reward among the k observations with the nearest states."""
 
     k: int
     columns: Columns  # of the states; turns categories into numbers
@@ -43,7 +46,7 @@ class NeighborPolicy:
     rewards: Tensor  # (n,), the observed rewards
 
     def __call__(self, states: Tensor) -> Tensor:
-        """Return for each state (m, d_s) the best observed action (m, d_x) near it."""
+        """Return for each state (m, d_s) the action (m, d_x) with the highest reward among its k neighbors."""
         apart = squared_distances(self.columns.features(states), self.features)
         nearest = apart.argsort(dim=-1, stable=True)[:, : self.k]
         best = self.rewards[nearest].argmax(-1, keepdim=True)

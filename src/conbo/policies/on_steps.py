@@ -25,8 +25,8 @@ ROUNDING = 1e-9  # by how much of a step the last value may exceed the upper bou
 class OnSteps:
     """A recipe for the policy in which some columns of the action take only the values ``first + k * step``.
 
-    The search begins at the action that is best without regard to steps, rounded to valid values. Then, in a few
-    passes, it moves single columns by one step where that is better.
+    The search begins at the action that would be the best without steps, rounded to valid values. Then it passes over
+    the columns a few times, and moves one column at a time by one step if that makes the action better.
     """
 
     columns: tuple[int, ...]  # indices of the stepped columns of the action
@@ -70,10 +70,11 @@ class SteppedPolicy:
         return actions
 
     def _scores(self, states: Tensor, actions: Tensor) -> Tensor:
-        """Return scores (m,) of actions (m, d_x) in states (m, d_s): expected rewards if constraints are satisfied.
+        """Return scores (m,) by which actions (m, d_x) in states (m, d_s) are compared.
 
-        If the action does not satisfy the learned constraints with the required confidence, its score is far below all
-        rewards. If it violates a known limit, its score is lower still.
+        The score of an action is its standardized expected reward. If the action does not satisfy the learned
+        constraints with the required confidence, its score is far below all rewards. If it violates a known limit, its
+        score is lower still.
         """
         belief, points = self._belief, torch.cat([states, actions], -1)
         scores = belief.posterior.mean(points)
@@ -94,7 +95,7 @@ class _Grid:
     def moved(self, positions: Tensor, steps: int) -> Tensor:
         """Round positions (m,) in the unit interval to the nearest valid values, and move them by `steps` steps.
 
-        They stay within the parameter's range.
+        The results are positions in the unit interval again, and stay within the parameter's range.
         """
         assert not isinstance(self.parameter, Categorical)
         values = np.array(self.parameter.decode(positions.cpu().numpy()), dtype=np.float64)

@@ -82,7 +82,7 @@ class Policy:
         state
             The state as a dict from names to values; a space without states needs none.
         extrapolate
-            Whether a number out of range counts as the nearest one in range, instead of raising.
+            Whether a number out of range is replaced by the nearest one in range. If not, it raises PointError.
 
         Returns
         -------
@@ -109,7 +109,7 @@ class Policy:
         states
             The states, as dicts from names to values.
         extrapolate
-            Whether a number out of range counts as the nearest one in range, instead of raising.
+            Whether a number out of range is replaced by the nearest one in range. If not, it raises PointError.
 
         Returns
         -------
@@ -137,7 +137,7 @@ class Policy:
         state
             The state as a dict from names to values; a space without states needs none.
         extrapolate
-            Whether a number out of range counts as the nearest one in range, instead of raising.
+            Whether a number out of range is replaced by the nearest one in range. If not, it raises PointError.
 
         Returns
         -------
@@ -164,7 +164,7 @@ class Policy:
         states
             The states, as dicts from names to values.
         extrapolate
-            Whether a number out of range counts as the nearest one in range, instead of raising.
+            Whether a number out of range is replaced by the nearest one in range. If not, it raises PointError.
 
         Returns
         -------
@@ -193,19 +193,19 @@ class Policy:
             A dataframe of any library that narwhals reads, with a column for every state parameter. Its other columns
             are kept.
         extrapolate
-            Whether a number out of range counts as the nearest one in range, instead of raising.
+            Whether a number out of range is replaced by the nearest one in range. If not, it raises PointError.
 
         Returns
         -------
         dataframe
-            The same rows with a column for every action parameter, and the columns `predicted_reward` and
-            `predicted_std`; if constraints are learned, also `predicted_probability`, the probability that they are
-            satisfied.
+            The same rows, with a new column for every action parameter, and the new columns `predicted_reward` and
+            `predicted_std`. If constraints are learned, there is also `predicted_probability`, the probability that
+            they are satisfied.
 
         Raises
         ------
         PointError
-            If a column is missing, or a state does not belong to the space.
+            If a column is missing, or if a state does not belong to the space or has no feasible action.
         ConboError
             If narwhals is not installed.
 
@@ -228,19 +228,19 @@ class Policy:
         return with_columns(states, {**actions, **estimates})
 
     def predict_actions(self, states: Sequence[Point], actions: Sequence[Point]) -> list[Prediction]:
-        """Estimate the rewards of your own actions, row by row.
+        """Estimate the rewards of your own actions, one in each state.
 
         Parameters
         ----------
         states
             The states, as dicts from names to values.
         actions
-            One action for every state.
+            One action for every state, as dicts from names to values. Known limits are not checked.
 
         Returns
         -------
         list of Prediction
-            One for every row, with the given action.
+            One for every state, in the same order, with the given action.
 
         Raises
         ------
@@ -277,7 +277,8 @@ class Policy:
         Raises
         ------
         SettingError
-            If the policy's model is a BoTorch model, or has a kernel without the method `record`.
+            If the policy's model is a BoTorch model or has a kernel without the method `record`, or if the policy has a
+            recipe of your own.
 
         Examples
         --------
@@ -333,7 +334,9 @@ def load_policy(path: str | Path, *, kernel: KernelReader | None = None, feasibl
     Raises
     ------
     RecordError
-        If the file is damaged or a later version of conbo wrote it; the message names the field.
+        If the file is damaged, or has a format that this version of conbo does not know; the message names the field.
+    StudyError
+        If the space has a function `feasible`, and it is not given here or has another name.
     OSError
         If the file cannot be read.
 

@@ -1,8 +1,8 @@
 """Converts a policy to a record of plain values, which JSON can hold, and back.
 
 The record holds the space, the observations, and the hyperparameters of the models, from which the posterior is
-computed again. If the policy does not take the model's best actions, the record also holds the settings of the
-policy's recipe. `policy_file_checks.py` checks a record that is read.
+computed again. If the policy was given a recipe, the record also holds its settings. `policy_file_checks.py` checks a
+record when it is written and when it is read.
 """
 
 import warnings
@@ -94,7 +94,7 @@ def from_record(
 ) -> tuple[Belief, bool, PolicyRecipe | None]:
     """Restore a policy: return its belief, whether rewards are maximized, and its recipe.
 
-    `kernel` reads the record of a user's own kernel, and `feasible` is the function that the space's record names.
+    `kernel` restores a user's own kernel from its record, and `feasible` is the function that the space's record names.
     P[s] is not saved; in the restored belief, it is uniform. Raises RecordError, which names the field, if the record
     is damaged.
     """
@@ -225,7 +225,7 @@ def _recipe(record: Mapping[str, Any] | None) -> PolicyRecipe | None:
 
 
 def _read_kernel(record: Mapping[str, Any], space: Space, reader: KernelReader) -> Kernel:
-    """Restore a kernel from its record, by `reader`; if the record has main effects, they are added to that kernel."""
+    """Restore a kernel from its record with `reader`; if the record has main effects, add them to the kernel."""
     if record.get("type") != MAIN_EFFECTS:
         return reader(record, space)
     interaction, lengthscales = reader(record["interaction"], space), _tensor(record["effect_lengthscales"])
@@ -285,7 +285,7 @@ def _product(record: Mapping[str, Any], space: Space, profile: Profile) -> Produ
 
 
 def _factors(record: Mapping[str, Any], space: Space, profile: Profile, coded: bool = False) -> tuple[Factor, Factor]:
-    """Restore the two factors of a product kernel, that of the states and that of the actions, from its record.
+    """Restore the factors of a kernel from its record: one factor for the states, and one for the actions.
 
     Both have the correlation function `profile`. With `coded`, the factor of states keeps categories as integer codes,
     because the kernel has tables of their covariances.

@@ -1,6 +1,6 @@
 """Checks the record of a saved policy field by field; if the record is damaged, an error names the field.
 
-The bounds of numbers are far beyond what a fit can give, but narrow enough that all computed values stay finite.
+The bounds on numbers are far wider than any fit needs, but narrow enough that all computed values stay finite.
 """
 
 import json
@@ -54,10 +54,10 @@ _MODEL = ("kernel", "constant", "noise")
 
 
 def sealed(content: Mapping[str, Any], feasible: Feasible | None = None) -> dict[str, Any]:
-    """Add format, version of conbo and checksum to the content of a policy's record, check it, and return it.
+    """Add the format, the version of conbo and a checksum to the content of a policy's record; check and return it.
 
-    The record is a dict that JSON can hold. `feasible` is the space's function of this name, which the record does not
-    hold.
+    The record is a dict that JSON can hold. `feasible` is the space's own function that says which actions are
+    feasible, if it has one; the record holds only the function's name.
     """
     record = {"format": FORMAT, "conbo": version("conbo"), **content}
     record |= {"checksum": checksum(record)}
@@ -79,7 +79,8 @@ def check(value: object, own_kernel: bool = False, feasible: Feasible | None = N
 
     Raises RecordError, which names the field, if the format is unknown, the checksum does not match, or a field is
     missing or invalid. With `own_kernel`, the records of kernels are not checked here, but by the user's function that
-    reads them. `feasible` is the space's function of this name, which is not in the record.
+    reads them. `feasible` is the space's own function that says which actions are feasible, if it has one; the record
+    holds only the function's name.
     """
     record = Fields.of(value)
     formats = (FORMAT, ONE_MODEL, FIRST_FORMAT)

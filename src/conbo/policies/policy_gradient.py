@@ -9,7 +9,7 @@ paper      here                 meaning
 =========  ===================  ==========================================================================
 θ          ``coefficients``     A, B and C, one column for each action parameter
 V(s)       ``baseline``         kernel regression of the rewards on the states, bandwidth 0.2
-yⁱ - V     ``advantage``        how much better an observation was than others at similar states
+yⁱ - V     ``advantage``        how much better an observation was than others in similar states
 0.2        ``spread``           standard deviation of the policy, and the bandwidth
 =========  ===================  ==========================================================================
 
@@ -99,10 +99,10 @@ def baseline(states: Tensor, rewards: Tensor, bandwidth: float) -> Tensor:
 
 
 def first_guesses(features: Tensor, actions: Tensor, advantage: Tensor, n: int) -> list[Tensor]:
-    """Return n starting values of the coefficients (f, d_x), with one row for each of f features.
+    """Return at most n initial guesses of the coefficients (f, d_x), which have one row for each of f features.
 
     The first comes from a regression of the actions on the features, weighted by positive advantages. The others are
-    constant policies, which take the action of one of the observations with the highest advantages.
+    constant policies: each takes the action of one of the observations with the highest advantages.
     """
     weights = advantage.clamp_min(0) + RIDGE
     eye = torch.eye(features.shape[1], dtype=features.dtype, device=features.device)
@@ -118,7 +118,7 @@ def first_guesses(features: Tensor, actions: Tensor, advantage: Tensor, n: int) 
 
 @dataclass(frozen=True)
 class QuadraticPolicy:
-    """The policy that a policy gradient fits: a quadratic function of the state, moved to the nearest valid action."""
+    """The policy that a policy gradient fits: the valid action nearest to a quadratic function of the state."""
 
     belief: Belief
     columns: Columns  # of the states; turns categories into numbers
@@ -129,5 +129,5 @@ class QuadraticPolicy:
         return quadratic(self.columns.features(states)) @ self.coefficients
 
     def __call__(self, states: Tensor) -> Tensor:
-        """Return for each state (m, d_s) the valid action (m, d_x) nearest to the mean."""
+        """Return, for each state (m, d_s), the valid action (m, d_x) nearest to the mean of the Gaussian policy."""
         return self.belief.snap_actions(self.mean(states).clamp(0, 1), states)

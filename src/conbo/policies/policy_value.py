@@ -3,7 +3,7 @@
 =================  ======================================================================================
 symbol             meaning
 =================  ======================================================================================
-μ(s, x)            expected reward by the model
+μ(s, x)            expected reward under the model
 π(s)               the policy
 E                  mean over states s from P[s]
 x₀                 the best single action for all states: argmax over x of E[μ(s, x)]
@@ -12,8 +12,8 @@ value of state     E[μ(s, π(s))] − E[μ(s, x₀)]: what is lost if the state
 =================  ======================================================================================
 
 Rewards are maximized here; those to be minimized are negated. If known limits forbid some actions, x₀ is feasible in
-all states; if there is no such action, each state takes the feasible action nearest to x₀.  Learned constraints are
-satisfied with the required confidence in as many states as possible.
+all states; if there is no such action, each state takes the feasible action nearest to x₀. If constraints are learned,
+x₀ satisfies them with the required confidence in as large a share of the states as possible.
 """
 
 from dataclasses import dataclass
@@ -38,9 +38,10 @@ MOST_POINTS = 10_000  # number of points whose means are computed at once
 
 @dataclass(frozen=True)
 class ValueOfState:
-    """The values of a policy and of the best single action for all states, in units of the maximized reward.
+    """The values of a policy and of the best single action for all states, in units of the reward.
 
-    Standard deviations are the model's uncertainty about these values, without the noise of single rewards.
+    Rewards that are to be minimized are negated. Standard deviations are the model's uncertainty about these values,
+    without the noise of single rewards.
     """
 
     policy: float  # value of the policy
@@ -68,7 +69,10 @@ def typical_states(belief: Belief, most: int = STATES) -> tuple[Tensor, Tensor]:
 
 
 def mean_over_states(belief: Belief, points: Tensor, weights: Tensor) -> tuple[float, float]:
-    """Return the weighted mean of the expected rewards at points (m, d), and its posterior standard deviation."""
+    """Return the mean of the expected rewards at points (m, d), and its posterior standard deviation.
+
+    The mean is weighted by `weights` (m,).
+    """
     with threads_for(len(belief.observations)), torch.no_grad():
         mean = weights @ belief.to_reward(belief.predictive.mean(points))
         variance = weights @ belief.predictive.covariance(points, points) @ weights
@@ -98,7 +102,7 @@ def value_of_state(belief: Belief, states: Tensor, weights: Tensor, actions: Ten
 def best_single_action(belief: Belief, likely: Tensor) -> Tensor:
     """Return the action (d_x,) whose expected reward, averaged over P[s], is highest.
 
-    Local searches start from the best of a pool of actions, to which k `likely` actions (k, d_x) are added.
+    Local searches start from the best actions of a pool, which includes the actions `likely` (k, d_x).
     """
     # a new quasi-random sequence, because every fourth state of the longer one would not be evenly spread
     states, weights = typical_states(belief, SEARCH_STATES)

@@ -48,8 +48,8 @@ class FunctionRule:
 class TableRule:
     """A decision rule that is a table of states and actions; a state gets the action of the nearest state in the table.
 
-    The nearest state must have the same categories. Differences of numbers are divided by the parameters' ranges, and
-    taken on a log scale if the parameter has one.
+    The nearest state must have the same categories. Distances between numbers are relative to the range of the
+    parameter, on a log scale if the parameter has one.
     """
 
     def __init__(self, space: Space, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -84,9 +84,9 @@ class TableRule:
 
 
 def _flat(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Turn a row {"state": ..., "action": ...}, as `Study.best_observed` returns them, into a flat row of a table.
+    """Turn a row {"state": ..., "action": ...} into one dict of all values by name, as in the row of a table.
 
-    Other rows are returned unchanged.
+    `Study.best_observed` returns such rows. Other rows are returned unchanged.
     """
     state, action = row.get("state"), row.get("action")
     return {**state, **action} if isinstance(state, Mapping) and isinstance(action, Mapping) else row

@@ -1,6 +1,6 @@
 """The policy with one action for all states: the best observed action of a reference state.
 
-It is the policy of the ConBO paper's baseline "EI + transfer".
+It is the policy of the ConBO paper's baseline "EI + Tr" (expected improvement with transfer).
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,10 @@ SAME = 1e-9  # distance in the unit cube below which two states count as the sam
 
 @dataclass(frozen=True)
 class SingleAction:
-    """A recipe for the policy with one action for all states."""
+    """A recipe for the policy with one action for all states.
+
+    The action is a given one or, by default, the best observed action of the reference state.
+    """
 
     action: tuple[float, ...] | None = None  # in the unit cube; None: the best observed one of the reference state
 
@@ -39,7 +42,7 @@ class ConstantPolicy:
     action: Tensor  # (d_x,), in the unit cube
 
     def __call__(self, states: Tensor) -> Tensor:
-        """Return the action, repeated for each of the states (m, d_s): (m, d_x)."""
+        """Return the same action for all states (m, d_s), as rows (m, d_x)."""
         return self.action.expand(len(states), -1)
 
 

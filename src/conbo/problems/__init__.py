@@ -1,4 +1,4 @@
-"""Test problems, most of them with known expected rewards and best actions, and scores of policies on them.
+"""Test problems, most of them with known expected rewards and best actions, and functions that score policies.
 
 Each problem is imported on first use, because some are slow to import.
 """

@@ -1,12 +1,12 @@
 """Ambulances in a square (AMB): where to base three ambulances, given where the population is densest.
 
 The model (SimOpt library; Dong, Eckman, Zhao, Henderson & Poloczek 2017). The city is a square of 30 km.
-Streets run north-south and east-west, so that all distances are Manhattan.
+Streets run north-south and east-west, so that all distances are Manhattan distances.
 
-  - Calls for help are a Poisson stream, one an hour on average, in places that follow the density of the
-    population: a pyramid, highest at its mode and falling with Manhattan distance from it.
+  - Calls for help are a Poisson process, with one call an hour on average. Their places follow the density of
+    the population: a pyramid, highest at its mode and falling with Manhattan distance from it.
   - A call goes to the free ambulance that is nearest at this moment. An ambulance is free when it is at its
-    base or on its way back to it; the way leads north or south first, then east or west.
+    base or on its way back to it; it drives north or south first, then east or west.
   - If no ambulance is free, the call waits for the one that finishes first, which then comes straight from
     its last patient. Calls are served in order of arrival.
   - The time at the scene is gamma distributed. Then the ambulance heads home, more slowly than it came.
@@ -92,7 +92,7 @@ def _on_the_way_home(scene: Floats, base: Floats, driven: float) -> tuple[float,
 def _place_of_call(locations: np.uint64, tried: int, mode_x: float, mode_y: float) -> tuple[float, float, int]:
     """Draw the place of a call from the population density, by rejection sampling; return x, y and a counter.
 
-    The counter is the number of places that have been tried so far for all calls of the day: `tried` before this draw,
+    The counter is the number of places that were proposed so far, for all calls of the day: `tried` before this call,
     and the returned number after it. `locations` is the key of a random stream.
     """
     while True:
@@ -240,7 +240,7 @@ def _simulate(
 
 @dataclass(frozen=True)
 class CallLog:
-    """What happened on one day, with one entry for each call, in order of their times. Units are minutes and km."""
+    """What happened on one day, with one entry for each call, sorted by time. Units are minutes and km."""
 
     bases: Floats  # (AMBULANCES, 2), in the order of the ambulances' numbers
     times: Floats  # when the call was made

@@ -5,7 +5,7 @@ assembles five products from them, on order. When a unit is taken out of stock, 
 once. Each item has one machine, which produces one unit after the other. So stock plus units on order is
 always the base-stock level.
 
-  - Orders for each product are a Poisson stream. An order is lost if less than one unit of a *key* item of
+  - Orders for each product are a Poisson process. An order is lost if less than one unit of a *key* item of
     the product is in stock. Otherwise one unit of each of its key items is taken, and one unit of each of its
     other items that is in stock.
   - Each unit taken earns the profit of its item; each unit in stock costs 2 per unit of time.

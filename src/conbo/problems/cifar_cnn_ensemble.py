@@ -24,7 +24,7 @@ Tensors = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class StackedImages:
-    """The images of all data sets on one device, each as the patches that the first filters see."""
+    """The images of all data sets on one device, each cut into the patches that the first convolution sees."""
 
     patches: Tensor  # (data sets · images, pixels, PATCH)
     labels: Tensor  # (data sets · images,)
@@ -33,7 +33,7 @@ class StackedImages:
 
     @staticmethod
     def of(splits: Sequence[Split], device: torch.device, dtype: torch.dtype) -> "StackedImages":
-        """Stack the images of all splits, one split after the other."""
+        """Stack the images of all splits: for each split, the training images and then the validation images."""
         images = torch.cat([torch.cat([split.images, split.validation_images]) for split in splits])
         labels = torch.cat([torch.cat([split.labels, split.validation_labels]) for split in splits])
         patches = [first_patches(some.to(device)).to(dtype) for some in images.split(IMAGES_AT_ONCE)]
@@ -43,7 +43,7 @@ class StackedImages:
 
 
 def first_patches(images: Tensor) -> Tensor:
-    """Convert n images (n, 32, 32, 3) of bytes to the patches (n, pixels, PATCH) that the first filters see.
+    """Convert n images (n, 32, 32, 3) of bytes to the patches (n, pixels, PATCH) that the first convolution sees.
 
     There is a patch of PATCH numbers for each pixel of an image.
     """
@@ -138,9 +138,10 @@ def _drop(x: Tensor, rates: Tensor, training: bool) -> Tensor:
 
 
 def total_loss(weights: Tensors, statistics: Tensors, patches: Tensor, labels: Tensor, dropout: Tensor) -> Tensor:
-    """Return the sum of the networks' mean cross-entropies; each network's gradient is that of its own loss.
+    """Return the sum of the networks' mean cross-entropies.
 
-    Patches are (networks, images, pixels, PATCH), labels (networks, images), and dropout rates (networks, 3).
+    The gradient for the weights of a network is that of its own mean cross-entropy, because no other one depends on
+    them. Patches are (networks, images, pixels, PATCH), labels (networks, images), and dropout rates (networks, 3).
     """
     log_likelihood = logits(weights, statistics, patches, dropout, training=True).log_softmax(-1)
     return -log_likelihood.gather(-1, labels.unsqueeze(-1)).mean(dim=(1, 2)).sum()
@@ -149,8 +150,8 @@ def total_loss(weights: Tensors, statistics: Tensors, patches: Tensor, labels: T
 def adam_step(weights: list[Tensor], gradients: list[Tensor], moments: list[list[Tensor]], rates: Tensors) -> None:
     """Take one step of Adam in place, for all networks.
 
-    Weights and gradients are (networks, ...), and so are `moments`, the first and second moments of all weights.
-    `rates` are learning rates, betas and powers of the betas, each (networks,).
+    Weights and gradients are (networks, ...). `moments` has two lists of such tensors: the first and the second moments
+    of the gradients. `rates` are learning rates, betas and powers of the betas, each (networks,).
     """
     for order in ("1", "2"):
         rates[f"power_{order}"].mul_(rates[f"beta_{order}"])
@@ -165,7 +166,7 @@ def adam_step(weights: list[Tensor], gradients: list[Tensor], moments: list[list
 
 @dataclass(frozen=True)
 class Kernels:
-    """The three functions in which a training spends nearly all of its time, as they are or compiled."""
+    """The three functions in which training spends nearly all of its time, either plain or compiled."""
 
     loss: Callable[..., Tensor] = total_loss
     step: Callable[..., None] = adam_step
@@ -173,7 +174,7 @@ class Kernels:
 
     @staticmethod
     def compiled() -> "Kernels":
-        """Return the functions, compiled by torch for a GPU."""
+        """Return the three functions, compiled by `torch.compile`."""
         return Kernels(torch.compile(total_loss), torch.compile(adam_step), torch.compile(logits))
 
 
@@ -215,11 +216,14 @@ class Ensemble:
         return Ensemble(data, numbers, dropout, rates | powers, weights, kernels or Kernels())
 
     def random_order(self) -> Tensor:
-        """Draw a random order (networks, train) of the training images for each network."""
+        """Draw a random order of the training images for each network: indices (networks, images)."""
         return torch.rand(len(self.data_sets), self.data.train, device=self.data.labels.device).argsort(dim=1)
 
     def train_epoch(self, order: Tensor, batch_size: int) -> None:
-        """Train every network for one epoch; `order` (networks, images) has the indices of its images, in sequence."""
+        """Train every network for one epoch.
+
+        `order` (networks, images) has the indices of each network's training images, in the order of their use.
+        """
         for batch in self._rows(order).split(batch_size, dim=1):
             loss = self.kernels.loss(self.weights, self.statistics, *self._images(batch), self.dropout)
             parameters = list(self.weights.values())

@@ -2,7 +2,7 @@
 
 A training run may collapse, so that the network guesses and its accuracy is one half. The probability of this is a
 logistic function of data set and hyperparameters. Otherwise the accuracy's logit, log(accuracy / (1 - accuracy)), is
-normal:
+normally distributed:
 
 - Its mean is predicted by a Gaussian process on the table, with the kernel of the ConBO paper's CNN section: a trend
   that all data sets share, and for each data set its own difference from it,
@@ -13,8 +13,8 @@ normal:
   δ_ss' is 1 if s and s' are the same data set, else 0. The variances are those of the trend (σ_t²), of a data set's
   difference (σ_d²), and of its constant (σ_c²).
 
-- Its variance is the exponential of a weighted sum of features of data set and hyperparameters, because repeated
-  training runs differ most with large learning rates.
+- Its variance depends on data set and hyperparameters too, because repeated training runs differ most with large
+  learning rates. It is the exponential of a weighted sum of features of both.
 
 All parameters have been fitted to the table by `scripts/fit_cifar_cnn_table.py`. To see what was measured, and how well
 the surrogate predicts it, run
@@ -60,9 +60,9 @@ class Kernel:
     collapse_weights: Array  # (20,), weights of `features` for the logit of the probability to collapse
 
     def covariance(self, states: Numbers, actions: Array, other_states: Numbers, other_actions: Array) -> Array:
-        """Return the covariances (n, m) of the logits of n points and m other points, without noise.
+        """Return the covariances (n, m) between the logits of n points and m other points, without noise.
 
-        The n points are given by `states` (n,), which are numbers of data sets, and `actions` (n, 7) in the unit cube;
+        The n points are given by `states` (n,), which are indices of data sets, and `actions` (n, 7) in the unit cube;
         the m other points are given likewise.
         """
         scaled, others = actions / self.lengthscales, other_actions / self.lengthscales
@@ -77,9 +77,9 @@ class Kernel:
         return np.asarray(np.exp(features(states, actions) @ self.noise_weights))
 
     def collapse_chance(self, states: Numbers, actions: Array) -> Array:
-        """Return the probabilities (n,) that a training collapses, so that the network only guesses.
+        """Return the probabilities (n,) that a training run collapses, so that the network only guesses.
 
-        The trainings have states (n,), which are numbers of data sets, and actions (n, 7) on the unit cube.
+        The runs have states (n,), which are indices of data sets, and actions (n, 7) in the unit cube.
         """
         return np.asarray(expit(features(states, actions) @ self.collapse_weights))
 
@@ -88,7 +88,7 @@ class Kernel:
 
         The predicted logit of a point is the prior mean, plus each row's coefficient times its covariance with the
         point. The rows are given by states (n,), actions (n, 7) and accuracies (n,). The coefficient of a collapsed
-        training is zero.
+        training run is zero.
         """
         kept = accuracies > COLLAPSED
         states, actions = states[kept], actions[kept]
@@ -117,7 +117,7 @@ def features(states: Numbers, actions: Array) -> Array:
 
 @dataclass(frozen=True)
 class Surrogate:
-    """The surrogate of network trainings: a table of n measured trainings, and the regression that was fitted to it."""
+    """The surrogate: a table of n measured training runs, and the regression that was fitted to it."""
 
     kernel: Kernel
     states: Numbers  # (n,), data sets by number
@@ -154,20 +154,20 @@ class Surrogate:
         return self.accuracies[:, -1]
 
     def logit_mean(self, states: Numbers, actions: Array) -> Array:
-        """Return the expected logits (m,), given numbers of data sets (m,) and actions (m, 7) in the unit cube."""
+        """Return the expected logits (m,), given indices of data sets (m,) and actions (m, 7) in the unit cube."""
         slices = [slice(first, first + POINTS_AT_ONCE) for first in range(0, len(states), POINTS_AT_ONCE)]
         covariances = (self.kernel.covariance(states[s], actions[s], self.states, self.actions) for s in slices)
         return self.kernel.mean + np.concatenate([covariance @ self.coefficients for covariance in covariances])
 
     def mean(self, states: Numbers, actions: Array) -> Array:
-        """Return the expected rewards (m,), given numbers of data sets (m,) and actions (m, 7) in the unit cube."""
+        """Return the expected rewards (m,), given indices of data sets (m,) and actions (m, 7) in the unit cube."""
         return self.kernel.mean_accuracy(self.logit_mean(states, actions), states, actions)
 
 
 def point_numbers(surrogate: Surrogate) -> Numbers:
-    """Return the numbers (n,) of the points of the table's n rows.
+    """Return numbers (n,) that identify the points of the table's n rows.
 
-    Rows with the same point, which are repeated trainings, have the same number.
+    Rows with the same point, which are repeated training runs, have the same number.
     """
     _, numbers = np.unique(np.column_stack([surrogate.states, surrogate.actions]), axis=0, return_inverse=True)
     return np.asarray(numbers.ravel(), dtype=np.int64)
@@ -176,7 +176,7 @@ def point_numbers(surrogate: Surrogate) -> Numbers:
 def cross_validated(surrogate: Surrogate, folds: int = FOLDS) -> Array:
     """Predict the logits (n,) of the table's n rows by cross-validation, each row from the other folds.
 
-    Repeated trainings at one point are in the same fold.
+    Repeated training runs at one point are in the same fold.
     """
     points = point_numbers(surrogate)
     fold = np.random.default_rng(0).permutation(points.max() + 1)[points] % folds
@@ -192,7 +192,7 @@ def cross_validated(surrogate: Surrogate, folds: int = FOLDS) -> Array:
 
 @cache
 def load_surrogate() -> Surrogate:
-    """Return the surrogate of the package; its file is read only once."""
+    """Return the surrogate that comes with the package; its file is read only once."""
     return Surrogate.load()
 
 
@@ -258,7 +258,7 @@ def _optimal_reward(surrogate: Surrogate, state: Point) -> float:
 
 
 def describe(surrogate: Surrogate) -> str:
-    """Describe, as a string, what was measured and how well the surrogate predicts unseen trainings."""
+    """Describe, as a string, what was measured and how well the surrogate predicts unseen training runs."""
     rewards, kernel = surrogate.rewards, surrogate.kernel
     kept = rewards > COLLAPSED
     logits = cross_validated(surrogate)

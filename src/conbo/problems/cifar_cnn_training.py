@@ -1,10 +1,10 @@
 """The problem of CNN hyperparameters on CIFAR-10: how to train a small network on each of five two-class data sets.
 
 State: the data set, a pair of classes. Action: three dropout rates, the learning rate and both betas of Adam, and the
-batch size. Reward: the accuracy on validation images after the last epoch of a training; its noise comes from the
-initial weights, the order of the images and the dropout.
+batch size. Reward: the accuracy on validation images after the last epoch of a training run; its noise comes from
+the initial weights, the order of the images and the dropout.
 
-The literature does not state the pairs of classes, the split and the number of epochs. Here, the classes are paired in
+The literature does not state the pairs of classes, the split or the number of epochs. Here, the classes are paired in
 their usual order; the first `train` images of a data set are for training and the next `validation` ones for
 validation. Initial weights are PyTorch's defaults, and pixels are scaled to [-1, 1].
 """
@@ -144,7 +144,7 @@ def _accuracy(model: nn.Module, split: Split) -> float:
 
 @dataclass(frozen=True)
 class Training:
-    """The settings that all trainings of a problem share."""
+    """The settings that all training runs of a problem share."""
 
     epochs: int
     device: torch.device
@@ -161,8 +161,8 @@ def cifar_cnn(
 ) -> Problem:
     """Choose hyperparameters for high validation accuracy of a small network on each of five data sets.
 
-    The state is the data set: images of two classes of CIFAR-10. The reward is the accuracy. The surrogate
-    `cifar_cnn_table` needs neither images nor a GPU.
+    The state is the data set: images of two classes of CIFAR-10. The reward is the accuracy on validation
+    images. The surrogate `cifar_cnn_table` needs neither images nor a GPU.
 
     Parameters
     ----------
@@ -172,11 +172,11 @@ def cifar_cnn(
     epochs
         Number of passes over the training images.
     train, validation
-        Number of images for training and for validation.
+        Number of images of each data set for training and for validation.
     device
-        Torch's name of the device on which networks are trained; by default a GPU if there is one.
+        Torch's name for the device on which networks are trained; by default a GPU if there is one.
     progress
-        Whether to show a progress bar of every training.
+        Whether to show a progress bar for every training run.
 
     Returns
     -------
@@ -186,7 +186,8 @@ def cifar_cnn(
     Raises
     ------
     SettingError
-        If a number is below 1, or there are not enough images.
+        If `epochs`, `train` or `validation` is below 1, if images are missing, invalid or too few, or if PyTorch cannot
+        use the device.
 
     Examples
     --------

@@ -219,7 +219,11 @@ def violation(problem: Problem, policy: Policy, n_states: int = 256, seed: int =
 
 
 def scoring_states(problem: Problem, n_states: int, seed: int) -> tuple[list[dict[str, Value]], Array]:
-    """Return m states and weights (m,) for averages over P[s]: all states if there are few, else quasi-random ones."""
+    """Return m test states and their weights (m,) for averages over P[s].
+
+    If there are at most `n_states` states, they are all returned, with their probabilities. Otherwise the test states
+    are Sobol points that follow P[s], with equal weights.
+    """
     if n_states < 1:
         raise SettingError(f"`n_states >= 1` must hold, but got n_states={n_states}.")
     distribution = bind(problem.state_distribution, problem.space)

@@ -8,7 +8,7 @@ The k-th draw of a stream is a pure function of (seed, replication, stream numbe
 SplitMix64 (Steele, Lea & Flood 2014) started at a hash of the first three. Hence
   - a seed gives the same numbers however the replications are divided among threads;
   - two actions get the same k-th order, or the same k-th call, whatever the simulator did before: common
-    random numbers, which make the difference of two actions far less noisy than either reward.
+    random numbers, which make the difference between the rewards of two actions far less noisy than either.
 """
 
 import math
@@ -81,7 +81,7 @@ def _to_unit(bits: np.uint64) -> float:
 def substream(key: np.uint64, number: int) -> np.uint64:
     """Return the key of substream `number` of the stream `key`.
 
-    The substreams of a seed are its replications, and those of a replication are kinds of draws, such as arrivals.
+    A seed has a substream for each replication, and a replication has one for each kind of draw, such as arrivals.
     """
     return _bits(_scramble(key), number)
 

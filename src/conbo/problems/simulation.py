@@ -1,4 +1,4 @@
-"""Runs many replications of a simulator: their seeds, their threads, and the mean of their rewards."""
+"""Helpers for many replications of a simulator: their seeds, their threads, and the mean of their rewards."""
 
 import math
 import os
@@ -29,7 +29,7 @@ def seed_per_pair(seed: int | Seeds, pairs: int) -> Seeds:
 
 
 def draw_seed(generator: np.random.Generator) -> int:
-    """Draw a new seed from the caller's generator."""
+    """Draw the seed of a simulation from a random generator."""
     return int(generator.integers(SEED_LIMIT, dtype=np.uint64))
 
 
@@ -41,9 +41,10 @@ def empty_rewards(pairs: int, replications: int) -> Floats:
 
 
 def in_threads(simulate_range: Callable[[int, int], None], runs: int) -> None:
-    """Call `simulate_range(first, last)` on contiguous pieces of range(runs), with at most one thread for each core.
+    """Call `simulate_range(first, last)` for contiguous pieces of range(runs), in at most one thread per core.
 
-    Numba's parallel loops are not used, because they conflict with torch's threads.
+    A piece has the runs from `first` to `last` - 1. Numba's parallel loops are not used, because they conflict with
+    torch's threads.
     """
 
     def simulate_piece(first: int, last: int) -> None:

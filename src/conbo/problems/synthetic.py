@@ -84,7 +84,7 @@ def branin_constrained(noise: float = 0.0) -> Problem:
     Parameters
     ----------
     noise
-        Standard deviation of one reward; the noise of a load is a tenth of it.
+        Standard deviation of one reward; that of one load is a tenth of it.
 
     Returns
     -------
@@ -189,7 +189,8 @@ def hartmann6(noise: float = 0.0) -> Problem:
 def falling_importance(n_actions: int = 14, noise: float = 0.01) -> Problem:
     """Two state parameters and many action parameters of falling importance.
 
-    All parameters are in [0, 1], and each action parameter is less important than the one before.
+    All parameters are in [0, 1]. The reward is minus a weighted sum of squared distances from the best action, which
+    depends on the state. The weight of each action parameter is three quarters of the one before.
 
     Parameters
     ----------
@@ -233,10 +234,10 @@ def _problem(
     noise: float,
     told: Reward | None = None,
 ) -> Problem:
-    """Create the problem of a reward function.
+    """Create a problem from a reward function.
 
-    Evaluations return `told` plus noise, where `told` is the distorted reward function and by default `reward` itself.
-    Policies are scored by `reward`.
+    Evaluations return `told` plus noise; `told` is a distorted reward function, by default `reward` itself. Policies
+    are scored by `reward`.
     """
     if state_distribution not in _STATE_LAWS:
         rule = f"`state_distribution` must be one of {', '.join(map(repr, _STATE_LAWS))}"

@@ -23,9 +23,9 @@ class Suggestion:
     expected_costs
         Expected costs (n,) of evaluating the points; None if evaluations have no costs.
     seeds
-        The simulator's random seed for each point: a seed that was used before, None for a new one, or a negative
-        number for a new seed, which points with the same number share. By default, all are new. Only studies with
-        common random numbers use them.
+        The simulator's random seed for each point: a seed that was used before, None for a new seed of this point
+        alone, or a negative number for a new seed that all points with this number share. By default, every point gets
+        a new seed. Only studies with common random numbers use them.
 
     Examples
     --------

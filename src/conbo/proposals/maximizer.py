@@ -1,7 +1,7 @@
 """Maximizes an acquisition function: screen many points, search locally from the best ones, and compare the results.
 
-It works with every acquisition function that has cheap approximate values (`screen`), a smooth function with gradients
-for local searches (`local`), and accurate values (by calling it): see `Acquisition`.
+It works with every acquisition function that has the methods of `Acquisition`: `screen` for cheap approximate values,
+`local` for a smooth function with gradients, and `__call__` for the values by which the results are compared.
 """
 
 from dataclasses import dataclass
@@ -60,9 +60,9 @@ class Maximizer:
     iterations
         Largest number of iterations of a local search.
     finalists
-        Number of results of local searches whose accurate values are computed.
+        Number of local searches whose results are compared in the end, by calling the acquisition function.
     halving
-        Successive halving: starts that lag after a few iterations are dropped. None keeps all.
+        How successive halving drops local searches that lag after a few iterations. By default, all are kept.
 
     Raises
     ------
@@ -94,7 +94,7 @@ class Maximizer:
             )
 
     def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Suggestion:
-        """Choose the points to evaluate next, at a distance from each other and from pending points.
+        """Choose the points to evaluate next, not too similar to each other or to pending points.
 
         Parameters
         ----------
@@ -110,7 +110,7 @@ class Maximizer:
         Returns
         -------
         Suggestion
-            The points, and the expected gain of the best one.
+            The points, and the expected gain of the best one. With common random numbers, also the simulator seeds.
         """
         search = self.search(belief, generator, state)
         rows = penalized_rows(belief, search.points, search.values, n)
@@ -187,8 +187,8 @@ class Maximizer:
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Run local searches from r starts (r, d), the i-th one for an evaluation with the simulator seed `seeds[i]`.
 
-        The `seeds` (r,) were used in earlier evaluations.  Return the results (k, d) of the best k searches, their
-        accurate values (k,) and their seeds (k,).
+        The `seeds` (r,) were used in earlier evaluations.  Return the results (k, d) of the best k searches, the values
+        (k,) of the acquisition function there, computed once more, and the seeds (k,).
         """
         ascent = self._climb(acquisition.for_seeds(seeds), belief, starts, tolerance, state)
         best = ascent.values.argsort(descending=True, stable=True)[: self.finalists]
@@ -199,8 +199,8 @@ class Maximizer:
 def screening_points(belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Tensor:
     """Return points (n, d) at which an acquisition function is screened.
 
-    They are quasi-random, with states that follow P[s], or a given state (d_s,).  Some have actions near those of the
-    current policy.
+    They are quasi-random.  Their states follow P[s], unless a state (d_s,) is given.  Some of the actions are near
+    those of the current policy.
     """
     d_s, d_x = belief.n_state_dims, belief.space.n_action_dims
     seed = int(torch.randint(2**31, (1,), generator=generator))
@@ -228,7 +228,7 @@ def has_many_categories(belief: Belief) -> bool:
 
 
 def crossed(belief: Belief, points: Tensor, values: Tensor) -> Tensor:
-    """Return more points to screen: each action of a few best points, combined with the states of all points (n, d).
+    """Return more points to screen: the actions of the few best points, combined with the states of all points (n, d).
 
     The points pair states and actions at random, so each good action has been screened in few states only.  `values`
     (n,) are the approximate values of the acquisition function at the points.
@@ -272,7 +272,8 @@ def distinct_ends(ascent: Ascent, k: int) -> Tensor:
 def box(like: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
     """Return the lower and upper bounds (d,) of a local search: the unit cube, with the state fixed if one is given.
 
-    `like` (n, d) has the dimension and type of the bounds.  Categories need no bounds, because their gradient is zero.
+    The bounds have the number of columns, the type and the device of `like` (n, d).  Categories need no bounds, because
+    their gradient is zero.
     """
     d = like.shape[-1]
     lower, upper = like.new_zeros(d), like.new_ones(d)
@@ -282,7 +283,7 @@ def box(like: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
 
 
 def weighted_variance(belief: Belief, points: Tensor) -> Tensor:
-    """Return values (c,) of points (c, d) that replace an acquisition function which is zero everywhere.
+    """Return values (c,) by which points (c, d) are chosen if the acquisition function is zero everywhere.
 
     A value is the density of P[s] times the posterior variance, divided by the expected cost if there are costs.
     """
@@ -307,7 +308,7 @@ class StochasticMaximizer:
     step: float = 0.03  # learning rate, in the unit cube
 
     def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Suggestion:
-        """Choose n points (n, d) to evaluate next, at a distance from each other and from pending points.
+        """Choose n points (n, d) to evaluate next, not too similar to each other or to pending points.
 
         If a state (d_s,) is given, all points are in this state.
         """

@@ -17,7 +17,7 @@ n_x                   ``n_actions``         ⌈n_disc / n_s⌉ actions for each 
 If n_x is small, there are fewer actions of every kind.  A joint draw needs the Cholesky factor of the covariance of all
 points.  With `draw="pathwise"`, functions are drawn by random Fourier features instead, at a cost that is linear in the
 number of points, so there may be many more points.  A batch of n points comes from n independent draws.  The paper does
-not weight the improvements by P[s]; `weighted` does.
+not weight the improvements by P[s]; with `weighted=True`, they are.
 
 Reference: Char et al. (2019), with the settings of the ConBO paper's supplement.
 """
@@ -43,7 +43,7 @@ JITTER = 1e-8  # fraction of the mean variance that is added to the diagonal of 
 
 @dataclass(frozen=True)
 class MultiTaskThompson:
-    """Proposes the point where a function from the posterior rises most above its value at the policy's action."""
+    """Proposes the points where functions drawn from the posterior improve most on the policy's actions."""
 
     points: int = 3000  # number of points at which functions are drawn
     draw: str = "joint"  # "joint" (by a Cholesky factor) or "pathwise" (by random Fourier features)
@@ -123,7 +123,11 @@ def uniform_states(belief: Belief, n: int, generator: torch.Generator) -> Tensor
 
 
 def best_of_nearest(belief: Belief, states: Tensor) -> Tensor:
-    """Return, for each of m states (m, d_s), the k best actions (m, k, d_x) observed in the states nearest to it."""
+    """Return, for each of m states (m, d_s), the k best actions (m, k, d_x) observed in the states nearest to it.
+
+    Of the `NEAREST` observations with the nearest states, those with the highest rewards are taken; k is `BEST`, or
+    less if there are fewer observations.
+    """
     columns, d_s = Columns(belief.space.state_categories), belief.n_state_dims
     points, rewards = belief.observations.points, belief.observations.rewards
     apart = squared_distances(columns.features(states), columns.features(points[:, :d_s]))
@@ -133,7 +137,10 @@ def best_of_nearest(belief: Belief, states: Tensor) -> Tensor:
 
 
 def with_neighbors(actions: Tensor, n: int, generator: torch.Generator) -> Tensor:
-    """Extend the k actions (m, k, d_x) of each of m states to n actions (m, n, d_x), by random actions near them."""
+    """Extend the k actions (m, k, d_x) of each of m states to n actions (m, n, d_x), by random actions near them.
+
+    If n is less than k, the first n actions are kept.
+    """
     m, k, d_x = actions.shape
     repeated = actions[:, torch.arange(n) % k]
     noise = REACH * torch.randn(m, n, d_x, generator=generator, dtype=torch.float64)

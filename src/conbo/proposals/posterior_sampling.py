@@ -1,7 +1,8 @@
 """PS-BAX: draw a function from the posterior, and evaluate the least certain point of its optimal policy.
 
-In the terms of Bayesian algorithm execution (BAX), the algorithm maps a function to its optimal policy {(s, argmax_x
-f(s, x))}.  This policy is computed at states that follow P[s].  A batch of n points comes from n independent draws.
+Bayesian algorithm execution (BAX) estimates the output of an algorithm.  Here, the algorithm maps a function to its
+optimal policy {(s, argmax_x f(s, x))}, computed at states that follow P[s].  A batch of n points comes from n
+independent draws.
 
 Reference: Cheng, Astudillo, Desautels & Yue (2024), "Practical Bayesian Algorithm Execution via Posterior Sampling".
 """
@@ -25,7 +26,7 @@ SPARE = 4  # number of extra draws, in case several draws choose the same point
 
 @dataclass(frozen=True)
 class PosteriorSampling:
-    """Proposes the least certain point of the optimal policy of a function that is drawn from the posterior."""
+    """Proposes, for functions drawn from the posterior, the least certain points of their optimal policies."""
 
     states: int = 128  # number of states at which the policy of a drawn function is computed
     climb: int = 10  # largest number of steps of the local search for the best action of a state
@@ -60,11 +61,11 @@ def policy_states(belief: Belief, n: int, generator: torch.Generator) -> Tensor:
 
 
 def new_points(belief: Belief, draws: Sequence[Tensor], spare: Tensor, n: int) -> Tensor:
-    """Choose n points (n, d) that are neither pending nor equal to each other.
+    """Choose n points (n, d) that, if possible, are neither pending nor equal to each other.
 
-    `draws` has, for each drawn function, m points (m, d) in order of preference; the first one that is not yet chosen
-    or pending is taken.  If these are fewer than n, points of `spare` follow, preferably ones that are not yet chosen
-    or pending.
+    Each tensor of `draws` has the m points (m, d) of one drawn function, in order of preference.  From each tensor, the
+    first point that is neither chosen yet nor pending is taken.  If this gives fewer than n points, points of `spare`
+    follow, preferably ones that are neither chosen yet nor pending.
     """
     taken, chosen = list(belief.observations.pending), list[Tensor]()
     for points in [*draws, *[spare] * n]:

@@ -1,7 +1,8 @@
 """SCoT (surrogate-based collaborative tuning): visit states in turn, and maximize expected improvement within each.
 
 There must be finitely many states.  The next state is the one with the fewest evaluations, including pending ones.  So
-all states get equally many evaluations, even if the initial design or the user's own states were uneven.
+in the end all states get equally many evaluations, even if the initial trials, or states that the user set, favored
+some of them.
 
 Reference: Bardenet, Brendel, Kégl & Sebag (2013).
 """

@@ -3,14 +3,15 @@
 With common random numbers, rewards of the same seed share much of their noise, so they are easier to compare.  First,
 the acquisition function is maximized for a new seed, as without common random numbers.  Then used seeds are screened at
 the best points, and local searches start from the most promising pairs of a point and a seed.  A used seed is chosen if
-its value of the acquisition function is higher than that of a new seed.
+the acquisition function is higher with it than with a new seed.
 
 A seed with many rewards is closed: it gets no more.  The knowledge gradient looks only one reward ahead, and the first
 reward of a new seed tells little by itself, because the effect that this seed has on all rewards is unknown.  Without
 this rule, a new seed would rarely be chosen, and the effects of the first few seeds would not average out.
 
-Two points of a batch may share a new seed.  A later point shares the new seed of an earlier one if that raises its
-value of the acquisition function, under the assumption that the earlier point's reward equals its expectation.
+Two points of a batch may share a new seed.  A later point shares the new seed of an earlier one if that raises the
+value of the acquisition function at the later point, under the assumption that the earlier point's reward equals its
+expectation.
 """
 
 from collections import Counter
@@ -35,7 +36,7 @@ STARTING_PAIRS = 4  # number of pairs of a point and a used seed from which a lo
 def open_seeds(acquisition: SeedsMatter, observations: Observations) -> list[int]:
     """Return the simulator seeds that may be used again in the next evaluation: those with few rewards so far.
 
-    If the study has a list of seeds and all of them have been used, return all used seeds.
+    If the study has a list of seeds and all of them have been used, no new seed is left, so return all used seeds.
     """
     if observations.seeds is None or observations.seeds_are_used_up:
         return list(acquisition.seen_seeds)
@@ -46,7 +47,7 @@ def open_seeds(acquisition: SeedsMatter, observations: Observations) -> list[int
 def promising_pairs(acquisition: SeedsMatter, points: Tensor, used: Sequence[int]) -> tuple[Tensor, Tensor]:
     """Screen points (n, d) with up to SCREENED_SEEDS of the `used` simulator seeds; return the best points and seeds.
 
-    Each of the r returned points (r, d) has its best seed (r,).
+    The r returned points (r, d) are those with the highest values, each with its best seed (r,).
     """
     seen = torch.tensor(used[:SCREENED_SEEDS], device=points.device)
     rows, seeds = points.repeat_interleave(len(seen), 0), seen.repeat(len(points))

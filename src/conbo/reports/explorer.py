@@ -1,8 +1,8 @@
 """The data for the report's explorer, with which the page computes the policy's action for any state.
 
-If the policy is the best action of a built-in model, the page gets the whole model: kernels, observed points and
-weights, and a pool of actions from which local searches start. For other policies (of a BoTorch model, with limits on
-actions, or that choose actions by a rule of their own) it gets a table of states and actions.
+If the policy takes the best action under a built-in model, the page gets the whole model, and a pool of actions from
+which its local searches start. If actions have limits, the model is a BoTorch model, or the policy has a recipe of its
+own, the page gets a table of states and actions instead.
 """
 
 from base64 import b64encode
@@ -43,7 +43,7 @@ def _answers(view: View) -> dict[str, Any]:
 
 
 def _model(view: View, record: Mapping[str, Any]) -> dict[str, Any]:
-    """The record of the posterior with everything else that the page needs to compute the policy and its reward."""
+    """Add to the `record` of the posterior what else the page needs to compute the policy and its expected reward."""
     return {
         **_plain(record),
         "shift": view.belief.shift,
@@ -67,10 +67,10 @@ def _plain(value: Any) -> Any:
 
 
 def _pool(view: View) -> Tensor:
-    """The actions (k, d_x), in the unit cube, from which the page chooses the starts of its local searches.
+    """The actions (k, d_x), in the unit cube, among which the page chooses initial points for its local searches.
 
-    They are the candidates from which the policy's own local searches choose their starts, and the policy's actions in
-    at most POLICY_STATES typical states.
+    They are the candidates among which the policy's own local searches choose theirs, and the policy's actions in at
+    most POLICY_STATES typical states.
     """
     candidates = action_candidates(view.belief, GpArgmax().candidates, torch.Generator().manual_seed(0))
     states = view.typical_states[0]
@@ -96,5 +96,5 @@ def _table(view: View) -> dict[str, Any]:
 
 
 def _packed(tensor: Tensor) -> str:
-    """The numbers of a tensor, row by row, as base64 text for JavaScript's Float64Array."""
+    """The numbers of a tensor, row by row, as a base64 string for JavaScript's Float64Array."""
     return b64encode(np.ascontiguousarray(tensor.numpy(), dtype="<f8").tobytes()).decode("ascii")

@@ -41,14 +41,14 @@ SCRIPTS = (
 def report(study: Studied, path: str | Path, *, problem: Problem | None = None) -> None:
     """Write a study as one HTML page, with its policy, model and trials, and an explorer of the policy.
 
-    The page works without a network.
+    The page works offline.
 
     Parameters
     ----------
     study
         The study, with at least one completed trial.
     path
-        A file that ends in .html or .htm. It is overwritten.
+        A file whose name ends in .html or .htm. An existing file is overwritten.
     problem
         The problem behind the study, if its best actions and rewards are known; they are drawn as well.
 
@@ -70,7 +70,7 @@ def report(study: Studied, path: str | Path, *, problem: Problem | None = None) 
 
 
 def page(view: View, problem: Problem | None = None, live: str = "") -> str:
-    """The HTML page of a study's report, as a file or as a page of the service's dashboard.
+    """The HTML text of a study's report, for a file or for the service's dashboard.
 
     For the dashboard, `live` is the study's name, and the page loads its scripts and styles from `/assets`. For a file,
     `live` is empty, and the page contains them.
@@ -118,7 +118,7 @@ def _settings(view: View) -> dict[str, str]:
 def _facts(view: View, is_live: bool) -> list[tuple[str, str]]:
     """The numbers at the top of the page, as pairs (name, text).
 
-    The number of running trials is missing if `is_live`, because a script of the dashboard's page adds it.
+    The number of running trials is left out if `is_live`, because a script of the dashboard's page adds it.
     """
     counts = {status: sum(t.status == status for t in view.trials) for status in ("completed", "failed", "running")}
     summary = view.summary

@@ -29,9 +29,10 @@ def likely_peaks(
 ) -> Tensor:
     """Return, for each of c states (c, d_s), the n actions (c, n, d_x) of a pool that are most probably its best.
 
-    The pool has p actions (p, d_x).  Functions are drawn from the posterior, jointly at all actions of the pool, from
-    standard normal numbers (p, draws).  Actions that are the best one in more draws come first.  Actions that are never
-    the best follow, those that come closest to it first.  Actions that are not `feasible` (c, p) come last.
+    The pool has p actions (p, d_x).  Functions are drawn from the posterior, jointly at all actions of the pool, by
+    means of standard normal numbers `normals` (p, draws).  Actions that are the best in more draws come first.  Actions
+    that are never the best follow, those that come closest to the best value of a draw first.  Actions that are not
+    `feasible` (c, p) come last.
     """
     mean, covariance = joint_moments(posterior, states, pool.expand(len(states), -1, -1))
     if feasible is not None:

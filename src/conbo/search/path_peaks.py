@@ -12,8 +12,8 @@ from conbo.models.snapping import masked
 def path_peaks(belief: Belief, paths: Paths, pool: Tensor, states: Tensor, climb: int) -> Tensor:
     """Return the best actions (c, p, d_x) of p functions drawn from the posterior, in each of c states (c, d_s).
 
-    The best actions are found by local searches of `climb` steps, which start from the best action of a pool of n
-    actions (n, d_x). With `climb=0`, they are the best actions of the pool.
+    Each best action is found by a local search of at most `climb` steps, which starts from the best action of the pool
+    (n, d_x) for the same function and state. With `climb=0`, that action itself is returned.
     """
     c, n = len(states), len(pool)
     grid = torch.cat([states.repeat_interleave(n, 0), pool.repeat(c, 1)], -1)

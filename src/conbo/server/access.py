@@ -1,8 +1,8 @@
 """Access control: every request passes the checks of `Guard` before the application handles it.
 
-Without a token file, only this machine can reach the service. But a web page of another site, open in a browser of this
-machine, can send requests too. So three headers are checked: Host (against DNS rebinding), Origin (against requests
-from other sites) and the content type (against forms).
+Even if only this machine can reach the service, a web page of another site that is open in a browser here can send
+requests to it. So the header Origin is checked (against requests from other sites) and, for requests that write, the
+content type (against forms). Without a token file, the header Host must also name this machine (against DNS rebinding).
 """
 
 import asyncio

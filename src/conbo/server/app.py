@@ -108,7 +108,7 @@ def server(app: Guard, host: str, port: int, behind_proxy: bool) -> Server:
     app
         The application that `create_app` returned.
     host, port
-        Where to listen; port 0 takes a free one.
+        Where to listen; port 0 stands for any free port.
     behind_proxy
         Whether to trust the forwarding headers of a proxy on this machine.
 
@@ -143,7 +143,7 @@ def serve(storage: str, host: str, port: int, token_file: Path | None) -> None:
     storage
         An SQLite file or the URL of a database.
     host, port
-        Where to listen; port 0 takes a free one.
+        Where to listen; port 0 stands for any free port.
     token_file
         The file that `conbo token` writes; without one, only this machine can reach the service.
 

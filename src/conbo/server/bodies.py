@@ -1,7 +1,7 @@
 """The JSON bodies of requests, as the OpenAPI description of the service shows them.
 
-These types only describe the fields. The library checks their values, so that rules and messages are the same as in
-Python.
+These types only describe the fields. The library checks their values, so that the rules and the error messages are the
+same for clients as for users of the library.
 """
 
 from typing import Annotated, Any
@@ -68,7 +68,7 @@ class NewStudy(Body):
 
 
 class Ask(Body):
-    """A request for trials: their number, and the seconds for which they are leased."""
+    """A request for trials, which are leased to the client."""
 
     n: Annotated[Any, _any(f"Number of trials, up to {MAX_TRIALS}.", type="integer")] = 1
     state: Annotated[Any, _any("The state of the trials, if the environment sets it.", type="object")] = None

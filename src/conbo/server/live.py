@@ -60,6 +60,8 @@ class Live:
     async def drawing(self, name: str) -> Drawing:
         """Return the newest report of a study, and begin to draw another one if this one is outdated.
 
+        A report is outdated if more trials have ended since. After each drawing there is a pause before the next one.
+
         Parameters
         ----------
         name

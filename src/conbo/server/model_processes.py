@@ -60,7 +60,8 @@ def _begin(parent: int, background: bool) -> None:
 class ModelProcesses:
     """A pool of processes, which are started when they are needed.
 
-    Work on a study goes to an idle process that worked on this study last, if there is one: it still has the model.
+    Work on a study goes to an idle process whose last work was on the same study, if there is one, because that process
+    still has the model.
 
     Parameters
     ----------

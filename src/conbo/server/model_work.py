@@ -1,7 +1,8 @@
-"""Functions that need a model: suggestions, policies, reports. They run in separate processes.
+"""Functions that need a model: suggestions, policies, reports.
 
-So the service can answer other requests while a model is fitted. Arguments and results can be pickled. A process keeps
-the studies that it has opened, with their models; results are stored in the database or in the files of policies.
+They run in separate processes, so that the service can answer other requests while a model is fitted. Arguments and
+results are therefore picklable. A process keeps the studies that it has opened, with their models. Suggested trials are
+also stored in the database, and fitted policies in files.
 """
 
 import json
@@ -54,14 +55,15 @@ def fit_policy(storage: str, name: str, folder: Path, last: str) -> FittedPolicy
     storage, name
         The database and the name of the study.
     folder
-        Where the file is made.
+        Folder in which the file is created.
     last
-        Path of the last policy's file. The last policy is returned if no trial has ended since it was fitted.
+        Path of the last policy's file, or an empty string. The last policy is returned if no trial has ended since it
+        was fitted.
 
     Returns
     -------
     FittedPolicy
-        The file and the number of completed trials.
+        The file, and the number of completed trials that the policy was fitted to.
 
     Raises
     ------
@@ -84,7 +86,7 @@ def fit_policy(storage: str, name: str, folder: Path, last: str) -> FittedPolicy
 
 
 def get_ready() -> None:
-    """Import the modules that `answer` needs ahead of time, because this takes seconds."""
+    """Import the modules that `answer` needs, which takes seconds, before the first call of `answer`."""
     import_module("conbo.policies.policy")
 
 
@@ -112,7 +114,7 @@ def summarize(storage: str, name: str) -> dict[str, Any]:
 
 
 def plot(storage: str, name: str, kind: str) -> dict[str, Any]:
-    """Return a figure of `conbo.plots`, as plotly's JSON; `kind` names the figure."""
+    """Return a figure of a study, as plotly's JSON; `kind` is the name of a function of `conbo.plots`, with hyphens."""
     from conbo import plots
 
     kinds = [each.replace("_", "-") for each in plots.__all__ if each != "save"]

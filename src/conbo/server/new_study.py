@@ -36,7 +36,7 @@ def create_study(storage: str, description: Mapping[str, Any]) -> str:
     storage
         An SQLite file or the URL of a database.
     description
-        Name, space and settings; settings that are left out have the library's defaults.
+        Name, space and settings; settings that are left out get the library's defaults.
 
     Returns
     -------
@@ -67,7 +67,7 @@ def create_study(storage: str, description: Mapping[str, Any]) -> str:
 
 
 def _usual(space: Space, method: str) -> dict[str, Any]:
-    """Return all settings of a study with this space and method, as a dict; the other settings are defaults."""
+    """Return the settings of a study with this space and method, and defaults for all others, as a dict for JSON."""
     made = Optimizer(space, method=method)
     usual = Settings(space, "maximize", method, None, made.model, made.seed, made.initial, failures="learn")
     return usual.to_record()

@@ -54,7 +54,9 @@ class Policies:
         return known is not None and known.fitted is not None
 
     async def newest(self, name: str, fresh: bool) -> "model_work.FittedPolicy":
-        """Return the newest policy of a study, and begin to fit the next one if it is due.
+        """Return the newest policy of a study, and begin to fit the next one if the last fit was long enough ago.
+
+        The fit runs in the background, but if there is no policy yet or `fresh` is True, this call waits for it.
 
         Parameters
         ----------
@@ -66,7 +68,7 @@ class Policies:
         Returns
         -------
         FittedPolicy
-            The file of the policy, and the number of trials that it was fitted to.
+            The file of the policy, and the number of completed trials that it was fitted to.
 
         Raises
         ------
@@ -104,7 +106,7 @@ class Policies:
         return fitted
 
     async def _fit_unseen(self, name: str, known: _Newest) -> None:
-        """Fit a policy in the background; if that fails, the previous policy continues to answer."""
+        """Fit a policy in the background; if that fails, log the error and keep the previous policy."""
         try:
             await self._fit(name, known)
             return

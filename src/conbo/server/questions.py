@@ -1,4 +1,4 @@
-"""Batches requests that arrive while a policy answers others, because many states take little longer than one."""
+"""Answers waiting requests for a policy's actions in batches, because many states take little longer than one."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -11,12 +11,14 @@ Ask: TypeAlias = Callable[[Sequence[Any]], Awaitable[dict[str, Any]]]
 
 
 class Questions:
-    """Answers the requests of many clients for actions of one policy; waiting requests are answered in batches.
+    """Answers the requests of many clients for the policy's actions in some states, in batches.
+
+    Requests that arrive while a batch is being answered wait for the next one.
 
     Parameters
     ----------
     ask
-        Function that returns the policy's answer for many states.
+        Async function that takes many states, and returns what `answer` returns for them.
     """
 
     def __init__(self, ask: Ask) -> None:

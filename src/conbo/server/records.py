@@ -22,7 +22,7 @@ MAX_KEY = 200  # largest number of characters in an idempotency key
 
 
 class UnknownError(ConboError):
-    """Raised for a study or a trial that does not exist; `kind` names the error that the library raises for it."""
+    """Raised for a study or a trial that does not exist; `kind` is "StudyError" or "TrialError", as in the library."""
 
     def __init__(self, kind: str, text: str) -> None:
         super().__init__(text)

@@ -80,7 +80,7 @@ class Service:
             pool.shutdown(wait=False, cancel_futures=True)
 
     def without_place(self, text: str) -> str:
-        """Return an error's text without the name of the database, which clients need not know."""
+        """Return an error message without the name of the database, which clients need not know."""
         return text.replace(f" in the database {self._database.name}", "").replace(self._database.name, "the database")
 
     async def read(self, work: Callable[..., Result], *arguments: Any) -> Result:
@@ -183,8 +183,8 @@ class Service:
         body
             The fields of the request.
         is_gone
-            Async function that returns whether the client has closed its connection. It is called after the request had
-        to wait.
+            Async function that returns whether the client has closed its connection. It is called when all earlier
+            requests for trials of this study are answered.
 
         Returns
         -------
@@ -224,7 +224,7 @@ class Service:
         return await self._ended(study, number, fail_for, body["worker"], str(body["error"]))
 
     async def renew(self, name: str, number: int, body: dict[str, Any]) -> dict[str, Any]:
-        """Extend the lease of a trial."""
+        """Extend the lease of a trial; return the trial's number and the new lease in seconds."""
         study, lease = await self.study(name), checked_lease(body["lease"])
         await self._known(study, number)
         await self.write(renew_for, study.writable(), _owner(body["worker"]), number, lease)
@@ -238,7 +238,7 @@ class Service:
         return {"number": number}
 
     async def policy(self, name: str, states: Sequence[Any], extrapolate: bool, fresh: bool) -> dict[str, Any]:
-        """Return the best actions in some states.
+        """Return the policy's actions in some states, with their predicted rewards.
 
         Parameters
         ----------

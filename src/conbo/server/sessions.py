@@ -23,7 +23,10 @@ class Session:
 
 
 class Sessions:
-    """The sessions of this process. They end with the process, and with the tokens that opened them."""
+    """The sessions of the dashboard, in the memory of this process.
+
+    A session ends after `HOURS` hours, when its token expires or is revoked, or when the process ends.
+    """
 
     def __init__(self, tokens: TokenFile) -> None:
         self._tokens = tokens

@@ -5,12 +5,13 @@ topic                      files
 =========================  ========================================================================================
 methods of a study         `study.py`, `evaluating.py`, `learned.py`, `trial_tables.py`, `proofs.py`
 the loop of a run          `run.py`, `plan.py`, `budget.py`, `timeouts.py`, `executors.py`, `worker_process.py`
-who works on which trial   `records.py` (leases, turns), `heartbeat.py`, `lost_workers.py`, `asking.py`, `workers.py`
+who works on which trial   `records.py`, `heartbeat.py`, `lost_workers.py`, `asking.py`, `workers.py`
 trials and tables          `trial_rows.py`, `trial_csv.py`, `csv_text.py`, `cells.py`
 the database               `database.py`, `schema.py`, `stored.py`, `stored_fields.py`, `description.py`
 =========================  ========================================================================================
 
-Names are imported on first use, because most of the package needs torch.
+Public names are imported on first use, so that a worker process, which needs only `worker_process.py`, does not import
+the rest.
 """
 
 from importlib import import_module

@@ -26,7 +26,7 @@ def ask(
     If the environment sets the state, it is given as `state`; otherwise the method chooses it. By default the trials
     belong to this process; `owner` names a client of the HTTP service to whom they belong instead. An owner that
     already has trials gets the same ones again, so that a call whose answer was lost can be repeated. With a `total`,
-    no trial is added once this many trials of the study are completed or running, so there may be fewer than n.
+    no trial is added once this many trials of the study are completed or leased, so there may be fewer than n.
     """
     if lease is not None:
         check_lease(lease)
@@ -78,8 +78,8 @@ def release(shared: SharedOptimizer, trial: Trial | int, owner: str | None) -> N
 def tell(shared: SharedOptimizer, trial: Trial | int, told: Outcomes, owner: str | None = None) -> bool:
     """Record the outcomes of a trial, and return whether they count as the result of the trial.
 
-    If a different result was recorded before, it is kept. The new reward is then stored in the trial's field `late` if
-    the worker or client that evaluated the trial is given as `owner`; otherwise TrialError is raised.
+    `owner` is the worker or client that evaluated the trial. If a different result was recorded before, it is kept, and
+    the new reward is stored in the trial's field `late`; without an `owner`, TrialError is raised instead.
     """
     optimizer = shared.up_to_date()
     check_told(optimizer.cost, told.measured)
@@ -128,9 +128,10 @@ def _enqueued(shared: SharedOptimizer, most: int, state: Point | None, lease: fl
 
 
 def _lapsed(shared: SharedOptimizer, most: int, state: Point | None, lease: float, owner: str) -> list[Trial]:
-    """Assign up to `most` trials whose worker is dead or whose lease has ended to the worker or client `owner`.
+    """Assign up to `most` trials of lost workers to the worker or client `owner`, and return them.
 
-    Return the assigned trials. Unless `state` is None, only trials in this state are assigned.
+    A worker is lost if it is dead or if its lease on the trial has ended. Unless `state` is None, only trials in this
+    state are assigned.
     """
     optimizer, taken = shared.up_to_date(), list[Trial]()
     open_to = {trial.number for trial in _wanted(optimizer, state) if trial.leased and trial.worker != owner}

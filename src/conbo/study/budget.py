@@ -13,7 +13,7 @@ def wanted_trials(ends: Ends) -> float:
 
 
 def missing_trials(ends: Ends, optimizer: Optimizer) -> float:
-    """Number of trials that a run still has to suggest.
+    """Number of trials that a run still has to suggest; infinite if the run has no limit on evaluations.
 
     It is 0 once the total cost of all trials, including the expected cost of running ones, reaches the budget.
     """
@@ -39,7 +39,8 @@ def reached_end(ends: Ends, optimizer: Optimizer, seconds: float) -> Stopped | N
 def too_little_gain(ends: Ends, suggested: SuggestedTrials) -> Stopped | None:
     """Name of the condition that ends the run because the suggested trials promise too little gain, or None.
 
-    The expected gain is compared with `stop_below`, and the expected gain times `worth` with the cost of one trial.
+    It is "stop_below" if the expected gain is less than `stop_below`, and "worth" if the expected gain times `worth` is
+    less than the expected cost of one trial.
     """
     gain, cost = suggested.expected_gain, suggested.expected_cost
     if gain is None:

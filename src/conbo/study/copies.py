@@ -18,7 +18,11 @@ from conbo.study.stored import open_stored
 
 
 def copy_study(storage: Storage, name: str, target: Path, overwrite: bool = False) -> None:
-    """Copy a study to a new SQLite file; if it is stored in an SQLite file, all studies of that file are copied."""
+    """Copy a study to a new SQLite file.
+
+    If the study is stored in an SQLite file, all studies of that file are copied; from a PostgreSQL server, only this
+    one is. Raises StorageError if the target exists, unless `overwrite` is True.
+    """
     if target.exists() and not overwrite:
         raise StorageError(f"a copy must not replace a file, but '{target}' exists already.")
     records, _ = open_stored(storage, name)  # raises if there is no such study

@@ -97,7 +97,7 @@ class Database:
     def read(self, work: Callable[[Connection], Result]) -> Result:
         """Run `work` in a transaction that only reads, and return its result.
 
-        In SQLite, all queries of `work` see the same data.
+        In SQLite, all queries of `work` see the same data; PostgreSQL does not guarantee this by default.
         """
         return self._patiently(lambda: self._transaction(work, writing=False, lasting=False))
 
@@ -105,9 +105,10 @@ class Database:
         """Run `work` in one transaction, and return its result.
 
         With `lasting`, the changes are on the disk when this returns, so that a power cut cannot undo them. This
-        matters only in SQLite: on a server every transaction is lasting, because the server may crash while workers on
-        other machines continue. If the connection is lost before the server has confirmed the transaction, `work` is
-        run again, so running it twice must have the same effect as running it once.
+        matters only in SQLite. On a server, every transaction is lasting: the server may crash while workers on other
+        machines continue, and these must not rely on changes that the crash has undone. If the connection is lost
+        before the server has confirmed the transaction, `work` is run again, so running it twice must have the same
+        effect as running it once.
         """
         result = self._patiently(lambda: self._transaction(work, writing=True, lasting=lasting))
         if lasting and time.monotonic() - self._checkpointed > CHECKPOINT:

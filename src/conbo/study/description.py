@@ -131,8 +131,8 @@ def _method_record(method: str | Method) -> Any:
 def _record(value: object) -> Any:
     """Convert a value to what JSON can hold.
 
-    A dataclass becomes a dict of its type and its fields, a function becomes its name, numbers, strings and None are
-    returned unchanged, and any other object becomes the name of its type.
+    Numbers, strings and None are returned unchanged. A dataclass becomes a dict with the name of its type and its
+    fields, a function becomes its name, and any other object becomes the name of its type.
     """
     if is_dataclass(value) and not isinstance(value, type):
         settings = {field.name: _record(getattr(value, field.name)) for field in fields(value)}

@@ -49,7 +49,7 @@ class Evaluating:
         callbacks: Sequence[Callable[[Study, Trial], object]] = (),
         progress: bool = True,
     ) -> RunSummary:
-        """Evaluate an objective until the study has enough completed trials.
+        """Evaluate an objective until the study has enough completed trials, or another condition ends the run.
 
         An evaluation that raises an exception, or returns anything but finite numbers, is repeated up to `retries`
         times. After that the trial has failed, and the run continues. Ten failed trials in a row end the run with an
@@ -65,8 +65,8 @@ class Evaluating:
             Total number of completed trials at which the run ends, including trials of earlier runs. By default 80, or
             unlimited if there is a `budget`.
         budget
-            Total cost of all trials at which the run ends. While trials run, their expected cost counts, and no trial
-            is added once the total reaches the budget; the last one may exceed it. The study needs a `cost`.
+            Total cost of all trials at which the run ends. Running trials count with their expected cost. No trial is
+            added once the total reaches the budget, but the last one may exceed it. The study needs a `cost`.
         max_seconds
             Seconds after which no new evaluation begins.
         worth
@@ -90,18 +90,18 @@ class Evaluating:
         stop_below
             The run ends when the next evaluation is expected to gain less than this, in units of reward.
         finish
-            "best-observed" spends the last evaluations, one in each of finitely many states, on improving the best
-            reward that was observed in that state.
+            "best-observed" reserves the last evaluations, one for each state, for improving the best reward that was
+            observed in that state. There must be finitely many states, and fewer than `evaluations`.
         on_interrupt
             After Ctrl-C, "wait" for running evaluations or "cancel" them. A second Ctrl-C always cancels.
         lease
-            Seconds without a sign of life after which another worker takes over a trial.
+            Seconds without a sign of life from this run after which another worker may take over its trials.
         max_lost_workers
             Number of workers that may die while evaluating a trial before it counts as failed. Raise it if jobs are
             often preempted.
         callbacks
-            Functions called in this process as ``callback(study, trial)`` after every trial that this run completed or
-            that failed. They may call `stop`. An exception in one of them ends the run.
+            Functions called in this process as ``callback(study, trial)`` after every trial that is completed or fails
+            in this run. They may call `stop`. An exception in one of them ends the run.
         progress
             Whether to show a progress bar and print the summary.
 

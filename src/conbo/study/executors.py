@@ -101,7 +101,7 @@ class Evaluators(Protocol):
         """Number of evaluations that may run at the same time; it may change during a run."""
 
     def submit(self, objective: AnyObjective, *arguments: Any) -> "Future[Any]":
-        """Begin an evaluation of the objective; the result of the future is an `Outcomes` or a `Failure`."""
+        """Begin an evaluation of the objective; its future gets an `Outcomes`, a `Failure` or an exception."""
 
     def has_begun(self, future: "Future[Any]") -> bool:
         """Whether the evaluation has begun; True if that is not known."""
@@ -110,7 +110,7 @@ class Evaluators(Protocol):
         """Abandon an evaluation, and return whether its worker is free for another one."""
 
     def close(self) -> None:
-        """End all evaluations that are running."""
+        """Abandon all evaluations: end those that can be ended, and cancel those that have not begun."""
 
 
 class Here:
@@ -236,7 +236,7 @@ class Borrowed:
         return True
 
     def stop(self, future: "Future[Any]") -> bool:
-        """Cancel the evaluation if it has not begun, and return whether it was canceled; always False with Dask."""
+        """Cancel the evaluation if it has not begun; return whether it was canceled. With Dask, only return False."""
         # a canceled future of Dask counts as ended while its evaluation still runs, so the next one would wait for it
         return not self._is_dask and future.cancel()
 
@@ -261,7 +261,7 @@ def evaluators_for(
 
 
 def n_workers(executor: Any) -> int:
-    """Number of evaluations that an executor runs at the same time."""
+    """Number of evaluations that an executor runs at the same time; raise SettingError if that is unknown."""
     if hasattr(executor, "_client"):  # Dask, whose workers come and go
         return sum(executor._client.nthreads().values())
     for name in ("_max_workers", "num_workers"):  # concurrent.futures and loky, mpi4py

@@ -17,13 +17,13 @@ class Learned:
     _shared: SharedOptimizer
 
     def total_cost(self) -> float:
-        """Sum up what all trials have cost.
+        """Return the total cost of all trials, including running and failed ones.
 
         Returns
         -------
         float
-            The total, with the expected cost for trials whose cost is not known, such as running and failed ones; 0 in
-            a study without costs.
+            The total, in which trials whose cost is not known count with their expected cost; 0 in a study without
+            costs.
         """
         return sum(self._shared.up_to_date().total_cost())
 
@@ -95,8 +95,8 @@ class Learned:
         Returns
         -------
         StudySummary
-            What the policy and the best single action are worth, what it is worth to know the state, and where most is
-            left to learn. Printed, it is two or three sentences.
+            What the policy and the best single action are worth, what it is worth to know the state, and in which
+            states most is left to learn. Printed, it is two or three sentences.
 
         Raises
         ------

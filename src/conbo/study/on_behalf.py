@@ -1,8 +1,8 @@
 """Asks, tells, fails, renews and releases trials on behalf of clients of the HTTP service.
 
-Clients cannot reach the database themselves. A client that asks for trials also gets a name, the owner of these trials,
-and sends it with its results. An owner is not tied to a process of this machine, so it keeps its trials when the
-service's process ends.
+Clients cannot reach the database themselves. A client that asks for trials also gets the name under which these trials
+are leased, their `owner`, and sends this name with its results. An owner is not tied to a process of this machine, so
+it keeps its trials when the service's process ends.
 """
 
 from conbo.setting_rules import at_least
@@ -17,8 +17,8 @@ def ask_for(
 ) -> list[Trial]:
     """Ask for n trials on behalf of a client, as `Study.ask` does.
 
-    `owner` is a name for this request; if it already has trials, the same ones are returned again. With a `total`, no
-    trial is added once this many trials of the study are completed or running.
+    The trials are leased under the name `owner`. If a request is repeated with the same `owner`, the same trials are
+    returned again. With a `total`, no trial is added once this many trials of the study are completed or leased.
     """
     most = None if total is None else at_least(1, "evaluations", total)
     return ask(study._shared, at_least(1, "n", n), state, lease, owner, most)
@@ -39,10 +39,10 @@ def fail_for(study: Study, owner: str | None, number: int, error: str) -> bool:
 
 
 def renew_for(study: Study, owner: str, number: int, lease: float) -> None:
-    """Extend the lease of a trial, as `Study.renew` does."""
+    """Extend a client's lease of a trial, as `Study.renew` does; `owner` is the name under which it is leased."""
     renew(study._shared, number, owner, lease)
 
 
 def release_for(study: Study, owner: str, number: int) -> None:
-    """Give a trial back, as `Study.release` does."""
+    """Give a client's trial back, as `Study.release` does; `owner` is the name under which it is leased."""
     release(study._shared, number, owner)

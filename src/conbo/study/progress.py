@@ -97,7 +97,7 @@ class Progress:
 
     @contextmanager
     def _while_compiling(self) -> Iterator[None]:
-        """Context in which numerical loops are compiled: the bar announces it, and its rate excludes this time."""
+        """Context in which numerical loops are compiled: a message says so, and the bar's rate excludes this time."""
         with suppress(RuntimeError):
             self._bar.write(compiling.notice(), file=sys.stderr)
         began = time.time()

@@ -1,4 +1,4 @@
-"""The methods of a study that test its policy: by fresh evaluations, and by comparison with a rule of the user's."""
+"""The methods of a study that test its policy: by fresh evaluations, and against the user's own decision rule."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ WRITE_EVERY = 1.0  # seconds between two writes of the results so far to the dat
 
 
 class Proofs:
-    """The part of `Study` that measures how good the policy is, by evaluations that no model is fitted to."""
+    """The part of `Study` that tests its policy, by fresh evaluations to which no model is fitted.
+
+    It also compares the policy with the user's own decision rule, which is possible without evaluations.
+    """
 
     _shared: SharedOptimizer
 
@@ -44,20 +47,20 @@ class Proofs:
     ) -> Validation:
         """Measure what the policy is worth, by fresh evaluations of its actions in fresh states.
 
-        Each state is evaluated twice: with the policy's action and with the best single action. So half of the
-        evaluations are the policy's; in a space without states all of them are. The evaluations are stored with the
-        study but are not trials: no model is fitted to them, which keeps the intervals unbiased.
+        In each state, both the policy's action and the best single action are evaluated. So half of the evaluations
+        are the policy's; in a space without states, all of them are. The evaluations are stored with the study but are
+        not trials: no model is fitted to them, which keeps the estimates unbiased.
 
         Parameters
         ----------
         objective
-            As in `run`. It must evaluate anew: a stored table of the trials' rewards would not be fresh.
+            As in `run`. It must evaluate every point anew: stored rewards of the trials would not be fresh.
         evaluations
             Number of evaluations, in total.
         states
             States to evaluate in, instead of fresh ones drawn from P[s]. All means are over these states, equally
-            weighted. If every action is evaluated twice or more in each state, the intervals are for these very states;
-            otherwise they treat the states as a random sample.
+            weighted. If there are at least four evaluations for each state, two for each action, the intervals are for
+            the mean over exactly these states. Otherwise they treat the states as a random sample of similar ones.
         workers, executor
             As in `run`.
         progress
@@ -66,15 +69,16 @@ class Proofs:
         Returns
         -------
         Validation
-            The values of the policy and of the best single action, and what knowing the state is worth, all with
-            intervals of 95 %. Printed, it is two sentences.
+            The values of the policy and of the best single action, and what knowing the state is worth, each with a
+            95 % confidence interval. Printed, it is two sentences.
 
         Raises
         ------
         ConboError
             If no trial is completed yet, or all evaluations failed.
         SettingError
-            If there are fewer than two evaluations, or a setting is out of range.
+            If `evaluations` is less than 4 (2 in a space without states) or less than twice the number of `states`, or
+            another setting is out of range.
         PointError
             If one of `states` does not belong to the space.
 
@@ -105,7 +109,7 @@ class Proofs:
         executor: Executor | None = None,
         progress: bool = True,
     ) -> Comparison:
-        """Compare the policy with a rule of your own, such as what is done today.
+        """Compare the policy with your own decision rule, such as the way in which actions are chosen today.
 
         Parameters
         ----------
@@ -114,10 +118,10 @@ class Proofs:
             column for every state and action parameter (a list of rows, or a dataframe). In a table, the row with the
             nearest state gives the action.
         objective
-            As in `run`. Without an objective, the comparison is the model's alone. With one, the policy and the rule
-            are also evaluated in the same fresh states, as in `validate`.
+            As in `run`. With an objective, the policy and the rule are also evaluated in the same fresh states, as in
+            `validate`. Without one, only the model's predictions are compared.
         evaluations
-            Number of evaluations, in total; half of them are the policy's.
+            Number of evaluations of the objective, in total; half of them are the policy's.
         name
             Name of the rule in sentences and reports.
         states, workers, executor, progress
@@ -126,8 +130,8 @@ class Proofs:
         Returns
         -------
         Comparison
-            The values of the policy and of the rule and their difference, as the model predicts them, and in
-            `validation` as fresh evaluations measured them.
+            The values of the policy and of the rule, and their difference, as the model predicts them. With an
+            objective, its field `validation` holds what the fresh evaluations measured.
 
         Raises
         ------
@@ -222,8 +226,8 @@ class Proofs:
     def _fresh_seeds(self, n: int) -> list[tuple[int, ...]]:
         """For each of n states, a tuple with one simulator seed that no trial has used.
 
-        If the study's list of seeds has too few unused ones, the least used ones follow. The tuples are empty if the
-        study does not choose seeds.
+        If too few of the study's `seeds` are unused, those that were used least often come next. The tuples are empty
+        if the study does not choose seeds.
         """
         optimizer = self._shared.up_to_date()
         if optimizer.seed_rule is None:

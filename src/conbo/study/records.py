@@ -51,7 +51,7 @@ class Records(LostWorkers):
 
     @property
     def shared(self) -> bool:
-        """Whether other processes can share the study, because its database is not in memory."""
+        """Whether other processes can share the study: True unless its database is in memory."""
         return not self._database.in_memory
 
     @property
@@ -154,7 +154,7 @@ class Records(LostWorkers):
         return free and self._database.write(take, lasting=False)
 
     def end_turn(self, worker: str) -> None:
-        """End the worker's turn (its sole right to add trials), so that others may take theirs."""
+        """End the worker's turn (its sole right to add trials), so that another worker may take the turn."""
         values = {"suggesting": None, "suggesting_until": None}
         mine = STUDIES.c.suggesting == worker
         end = update(STUDIES).where(self._this_study, mine).values(values)
@@ -272,7 +272,7 @@ class Records(LostWorkers):
         return self._database.write(work)
 
     def try_again(self, number: int, error: str, worker: str) -> bool:
-        """Record that an evaluation failed and another one begins; return whether the worker still has the trial."""
+        """Record that an evaluation failed and is repeated; return whether the worker still has the trial."""
 
         def work(connection: Connection) -> bool:
             change = self._lock(connection)

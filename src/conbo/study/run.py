@@ -151,7 +151,7 @@ class Run:
         self._pause = SHORTEST_PAUSE
 
     def _wait(self) -> None:
-        """Wait for an evaluation to end, but only briefly, so that timeouts, stops and free trials are noticed soon."""
+        """Wait for an evaluation to end, but at most a second, to notice timeouts, stops and free trials in time."""
         if self._n_busy < self._evaluators.width() and not self._stopped:
             seconds, self._pause = self._pause, min(LONGEST_PAUSE, 1.5 * self._pause)
         else:

@@ -33,7 +33,7 @@ class RunSummary:
     late
         Number of results that arrived after another worker had completed the trial.
     seconds
-        Duration of the run.
+        Duration of the run, in seconds.
     stopped
         Why the run ended: "evaluations", "budget", "max_seconds", "stop_below" or "worth", as in `Study.run`; "stop" if
         `Study.stop` was called, "interrupted" after Ctrl-C.

@@ -30,7 +30,7 @@ class SharedOptimizer:
             self._optimizer = self._built(settings)
 
     def up_to_date(self) -> Optimizer:
-        """The optimizer, after reading all changes of trials and settings from the database."""
+        """The optimizer, after reading all changes to trials and settings from the database."""
         with self._lock:
             news = self.records.news()
             with errors_about(self.records.origin):
@@ -73,9 +73,10 @@ class SharedOptimizer:
         lease: float | None,
         owner: str | None = None,
     ) -> list[Trial] | None:
-        """Add trials as `add` does, but do not wait for the turn to suggest, which one worker has at a time.
+        """Add trials as `add` does, but do not wait for the turn to suggest.
 
-        Return None if another worker has the turn, or took it over because `choose` lasted too long.
+        Only one worker at a time has the turn. Return None if another worker has it, or took it over because `choose`
+        lasted too long.
         """
         if not self.records.take_turn(heartbeat.worker, TURN_SECONDS):
             return None

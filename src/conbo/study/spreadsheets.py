@@ -16,12 +16,12 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
 def marked(cell: Cell) -> Cell | str:
-    """The cell as it is written to a file: a text that looks like a formula gets an apostrophe in front."""
+    """The cell as it is written to a file: a string that looks like a formula gets an apostrophe in front."""
     if isinstance(cell, str) and _FORMULA.match(cell) and not _NUMBER.fullmatch(cell):
         return f"'{cell}"
     return cell
 
 
 def unmarked(text: str) -> str:
-    """The original text of a cell that `marked` wrote."""
+    """The original string of a cell, without the apostrophe that `marked` added."""
     return text[1:] if _MARKED.match(text) else text

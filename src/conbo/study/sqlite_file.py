@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def copy_sqlite(source: str, target: Path) -> None:
-    """Copy a consistent snapshot of a database, with its write-ahead log, even while other processes write to it."""
+    """Copy a consistent snapshot of a database, with the changes in its log, even while other processes write to it."""
     with closing(_connected(source)) as one, closing(sqlite3.connect(target)) as other:
         one.backup(other)
 
@@ -15,7 +15,7 @@ def copy_sqlite(source: str, target: Path) -> None:
 def keep_backup(source: str, version: int) -> Path:
     """Copy a database to a new file in its folder, before its tables are migrated; return the path of the copy.
 
-    `version` is the version of the tables before the migration, which is part of the file's name.
+    The name of the copy contains `version`, the version of the tables before the migration.
     """
     path = Path(source)
     names = (f"{path.name}.backup-v{version}{mark}" for mark in ("", *(f"-{n}" for n in range(2, 1000))))
@@ -55,12 +55,12 @@ _kept_open: dict[tuple[int, int], int] = {}  # file descriptors that are never c
 
 
 def _header(path: Path) -> bytes:
-    """The first 100 bytes of a file.
+    """The first 100 bytes of an SQLite file.
 
-    If the database has a write-ahead log, even an empty one, this process may have a connection to it. Then this
-    function never closes the file that it opens: on POSIX systems, closing a file releases all locks that the process
-    has on it, including those of SQLite. Another process could then assume that nobody else uses the database, and
-    remove the log that the connections of this process need.
+    If the file has a write-ahead log, even an empty one, this process may have the database open. Then this function
+    never closes the file that it opens: on POSIX systems, closing a file releases all locks that the process has on it,
+    including those of SQLite. Another process could then assume that nobody else uses the database, and remove the log
+    that the connections of this process need.
     """
     if os.name != "posix" or not Path(f"{path}-wal").exists():
         with path.open("rb") as file:

@@ -72,12 +72,13 @@ class Study(TrialTables, Learned, Evaluating, Proofs):
         Whether the method also chooses the seed of every trial, so that a simulator can give several actions the same
         randomness.
     seeds
-        All seeds that there are, for example the numbers of recorded days. The policy is then for the mean over them.
-        Implies `common_random_numbers`.
+        All seeds that there are, for example the numbers of recorded days. The policy then optimizes the mean reward
+        over them. Implies `common_random_numbers`.
     outcome_constraints
         Limits on outcomes that are told with the rewards, such as ``{"wait": conbo.AtMost(5)}``. They are learned.
     confidence
-        Probability with which the policy satisfies all learned limits, if some action can; 0.95 by default.
+        Least probability with which the policy's actions satisfy all learned limits, in states where some action can
+        reach it; 0.95 by default.
     failures
         "learn" predicts where evaluations fail, from the second failed trial on; "ignore" does not. By default a new
         study learns, and a stored one continues as it was begun.
@@ -209,7 +210,7 @@ class Study(TrialTables, Learned, Evaluating, Proofs):
 
     @property
     def outcome_constraints(self) -> OutcomeConstraints:
-        """The limits on measured outcomes, which the study learns to satisfy, by the names of the outcomes."""
+        """The limits on measured outcomes, which the study learns to satisfy, as a dict by outcome name."""
         return dict(self._settings.outcome_constraints or {})
 
     @property
@@ -269,8 +270,8 @@ class Study(TrialTables, Learned, Evaluating, Proofs):
     ) -> Trial | list[Trial]:
         """Suggest the next trial, or several together.
 
-        Enqueued trials come first; with a `state`, only those in that state. An asked trial is yours: no other worker
-        gets it, and it counts as pending until `tell` or `fail`.
+        Enqueued trials come first; with a `state`, only those in that state. A trial that you asked for is yours: no
+        other worker gets it, and it counts as pending until `tell` or `fail`.
 
         Parameters
         ----------
@@ -285,7 +286,7 @@ class Study(TrialTables, Learned, Evaluating, Proofs):
         Returns
         -------
         Trial or list of Trial
-            The new trials.
+            The trial or trials to evaluate.
 
         Raises
         ------

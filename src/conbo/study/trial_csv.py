@@ -62,13 +62,14 @@ def results_of(
 ) -> list[Trial]:
     """The rows of a table as completed trials, numbered from 0.
 
-    Raises StudyError if a column is missing, or if a value in a row is missing or invalid; the message lists all such
-    rows. It names the table by `source` and the rows by `places`; by default they are called row 1, row 2, …
+    The table has a column for every parameter and for the reward, and optionally one for the variance of the reward
+    (`noise`) and some for outcomes (such as `outcome:wait`). In a study that chooses seeds (`seeded`), it also has a
+    column for seeds. If there is a column `status`, rows that are not completed are skipped. Other columns are ignored.
+    A string is read as the number or the choice that it stands for.
 
-    The table has a column for every parameter and for the reward, and optionally one for the `noise` of the reward and
-    others such as `outcome:wait`. In a study that chooses seeds (`seeded`), it also has a column for seeds. If there is
-    a column `status`, rows that are not completed are skipped. Other columns are ignored. A string is read as the
-    number or the choice that it stands for.
+    Raises StudyError if a column is missing, or if a value in a row is missing or invalid; the message lists all such
+    rows. In the message, `source` is the name of the table, and `places` are the names of its rows; by default, rows
+    are called row 1, row 2, …
     """
     needed = (*space.states, *space.actions, *([SEED] if seeded else []), "reward")
     if missing := [name for name in needed if name not in columns]:

@@ -1,4 +1,4 @@
-"""The methods of a study that return its trials as tables, files and dataframes, and that import earlier results."""
+"""The methods of a study that list, enqueue, import and export trials (as rows, CSV files or dataframes)."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ class TrialTables:
     def enqueue(self, state: Point, action: Point, seed: int | None = None) -> Trial:
         """Enqueue a point of your own; the next run, or whoever asks next, evaluates it before any suggestion.
 
-        Until it has a reward it counts as pending, like any other suggested trial.
+        Until it has a reward, it counts as pending, like a suggested trial.
 
         Parameters
         ----------
@@ -223,6 +223,8 @@ class TrialTables:
         ------
         PointError
             If the point does not belong to the space.
+        TrialError
+            If the study does not allow the seed.
 
         Examples
         --------

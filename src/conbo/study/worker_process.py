@@ -22,7 +22,7 @@ MAX_MESSAGE = 10_000  # largest number of characters of a message, and of a trac
 
 @dataclass(frozen=True)
 class Failure:
-    """The text of an exception in a worker process; the exception itself may not be picklable."""
+    """An exception in a worker process, as strings, because the exception itself may not be picklable."""
 
     error: str  # its type and message
     traceback: str
@@ -56,7 +56,7 @@ def load_and_evaluate(objective: bytes, *arguments: Any) -> "Outcomes | Failure"
 
 
 def error_text(error: BaseException) -> str:
-    """Type and message of an exception, even if converting it to text raises another exception."""
+    """Type and message of an exception, even if `str` of this exception raises another one."""
     try:
         message = str(error)
     except Exception as wrong:

@@ -15,14 +15,15 @@ _RETIRED: set[str] = set()  # names of workers of this process that have ended
 def worker_name() -> str:
     """A unique name for a worker, from which other processes of this machine can tell whether its process has ended.
 
-    It consists of the host name, the process id, a hash of the machine, the process's start time, and a random part.
+    It consists of the host name, the process id, a hash that identifies the machine, the process's start time, and a
+    random part.
     """
     pid = os.getpid()
     return f"{socket.gethostname()}:{pid}:{_machine()}.{_start(pid) or 0}.{secrets.token_hex(3)}"
 
 
 def process_of(worker: str) -> str:
-    """The host name and process number in the name of a worker; for a client of a service, the client's label."""
+    """The host name and process id in the name of a worker; for a client of the HTTP service, the client's label."""
     return re.sub(r":\w+\.\w+\.\w+$", "", worker.partition("/")[0])
 
 
