@@ -77,6 +77,20 @@ def test_unknown_states(name: str) -> None:
         draw(name)(view("mixed"), at={"load": 3000})
 
 
+@pytest.mark.parametrize(
+    "name", ["policy_map", "predicted_reward", "posterior_surface", "remaining_gain", "acquisition", "feasibility"]
+)
+def test_in_a_space_without_states_every_state_is_unknown(name: str) -> None:
+    study = Study(Space(actions={"x": Real(0, 1)}, constraints=["x <= 0.9"]), method="uniform")
+    for trial in study.ask(2):
+        study.tell(trial, float(trial.action["x"]))
+    seen = view_of(study)
+    with pytest.raises(SettingError, match="unknown state 'load': there are none"):
+        draw(name)(seen, "load")
+    with pytest.raises(SettingError, match="unknown state 'load': there are none"):
+        draw(name)(seen, at={"load": 3})
+
+
 def test_unknown_actions() -> None:
     with pytest.raises(SettingError, match="unknown action 'powr': did you mean 'power'"):
         plots.policy_map(view("mixed"), actions=["powr"])

@@ -59,6 +59,7 @@ def remaining_gain(study: Studied, state: str | None = None, *, at: Point | None
     >>> figure = conbo.plots.remaining_gain(study)
     """
     view = view_of(study)
+    view.check_states(state, at)
     if view.space.states:
         axis, states = along(view, view.most_important("states", state), at, STATES)
         column = view.space.state_names.index(axis.name)

@@ -59,6 +59,7 @@ def plane_of(view: View, state: str | None, action: str | None, at: Point | None
     The result is None if the space has only one parameter. `most` is the largest number of points along a numeric axis.
     The other state parameters have the values in `at`, or are at the middle of P[s].
     """
+    view.check_states(state, at)
     space, d_s = view.space, view.space.n_state_dims
     action = view.most_important("actions", action)
     place = d_s + space.action_names.index(action)

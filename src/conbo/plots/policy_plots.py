@@ -58,6 +58,7 @@ def policy_map(
     >>> figure = conbo.plots.policy_map(study)
     """
     view = view_of(study)
+    view.check_states(state, at)
     for name in actions:
         view.parameter(name, "actions")
     names = tuple(actions) or view.space.action_names
@@ -117,6 +118,7 @@ def predicted_reward(
     >>> figure = conbo.plots.predicted_reward(study)
     """
     view = view_of(study)
+    view.check_states(state, at)
     figure = canvas()
     if not view.space.states:
         states = view.center()[None]

@@ -160,6 +160,11 @@ class View:
             raise SettingError(f"unknown {role[:-1]} '{name}': {closest(str(name), parameters)}")
         return parameters[name]
 
+    def check_states(self, state: str | None, at: Point | None) -> None:
+        """Raise SettingError unless `state`, if it is given, and all names in `at` are names of state parameters."""
+        for name in (*([] if state is None else [state]), *(at or {})):
+            self.parameter(name, "states")
+
     @cached_property
     def leave_one_out(self) -> tuple[Array, Array]:
         """Means (n,) and standard deviations (n,) of each reward, predicted from all others, in the user's units.
