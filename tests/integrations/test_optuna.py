@@ -18,7 +18,7 @@ from optuna.trial import Trial, TrialState
 from conbo import AtMost, Triangular, Weights, load_policy
 from conbo.errors import ConboError, RewardError, SettingError, SpaceError
 from conbo.integrations.optuna import ConboSampler, from_optuna, policy
-from conbo.integrations.optuna_space import space_of
+from conbo.integrations.optuna_space import common_distributions, space_of
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
@@ -185,6 +185,38 @@ def test_choices_and_steps_survive() -> None:
     space = from_optuna(study).space
     assert (list(space.states), list(space.actions)) == (["b"], ["a", "c"])
     assert space.actions["a"].choices == ("None", "True", "2")  # type: ignore[union-attr]
+
+
+def test_steps_survive_a_change_of_ranges() -> None:
+    study = optuna.create_study(sampler=ConboSampler(["s"], method="uniform", seed=0, initial=20))
+    for low, k_low in ((0.3, 5), (0.1, 1), (0.1, 1), (0.1, 1), (0.1, 1)):
+        distributions = {
+            "s": FloatDistribution(0, 1),
+            "x": FloatDistribution(low, 0.7, step=0.1),
+            "k": IntDistribution(k_low, 13, step=4),
+        }
+        trial = study.ask(distributions)
+        study.tell(trial, trial.params["x"])
+    for done in study.trials[2:]:  # Optuna replaces suggestions that are not on steps by random values
+        assert done.params == {name: done.system_attrs[f"conbo:{name}"] for name in distributions}
+    action = policy(study)({"s": 0.5})
+    assert all(distributions[name]._contains(value) for name, value in action.items())
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "step"),
+    [
+        (IntDistribution(0, 12, step=6), IntDistribution(4, 12, step=4), 2),
+        (IntDistribution(0, 12, step=4), IntDistribution(1, 13, step=4), 1),
+        (FloatDistribution(0, 1, step=0.5), FloatDistribution(0, 1, step=0.25), None),
+        (FloatDistribution(0, 1, step=0.5), FloatDistribution(0.1, 1.1, step=0.5), None),
+        (FloatDistribution(0, 1, step=0.5), FloatDistribution(0, 1), None),
+    ],
+)
+def test_ranges_with_different_steps(a: Any, b: Any, step: float | None) -> None:
+    trials = [optuna.trial.create_trial(value=0, params={"x": each.high}, distributions={"x": each}) for each in (a, b)]
+    merged = common_distributions(trials)["x"]
+    assert (merged.low, merged.high, merged.step) == (min(a.low, b.low), max(a.high, b.high), step)
 
 
 def test_known_limits_are_kept_from_the_second_trial_on() -> None:
