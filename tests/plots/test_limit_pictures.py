@@ -13,7 +13,7 @@ from conbo.errors import SettingError
 from conbo.plots.limits import binding, limit_names, probability
 from conbo.plots.view import View, view_of
 from conbo.reports.explorer import explorer_record
-from conbo.reports.panels import limits_panel, policy_map_panel
+from conbo.reports.panels import limits_panel, policy_map_panel, sections
 from learned_studies import view
 
 ONE = conbo.GaussianProcess("squared-exponential", main_effects="none", input_warping="none", members=1)
@@ -105,6 +105,19 @@ def test_the_report_says_what_holds_the_policy_back(shared: View, waiting: View)
     assert table["limits"] == limit_names(shared)
     assert set(table["binding"]) == {-1, 0}
     assert limits_panel(view("one_state")) == ()
+
+
+def test_the_report_says_where_planes_fix_other_states() -> None:
+    space = conbo.Space(
+        {"s": conbo.Real(0, 1), "t": conbo.Real(0, 4)}, {"x": conbo.Real(0, 1)}, constraints=["x <= 0.9"]
+    )
+    study = conbo.Study(space, method="uniform", model=ONE)
+    for trial in study.ask(4):
+        study.tell(trial, -((float(trial.action["x"]) - float(trial.state["s"])) ** 2))
+    texts = {panel.key: panel.text for section in sections(view_of(study), None) for panel in section.panels}
+    fixed = "all other actions are at the policy's choice. States that are not shown are in the middle: s 0.5, t 2."
+    for key in ("feasibility", "posterior_surface"):
+        assert fixed in texts[key]
 
 
 def test_a_study_without_limits() -> None:

@@ -126,8 +126,9 @@ def limits_panel(view: View) -> tuple[Panel, ...]:
     if not limits.has_limits(view):
         return ()
     over = "one state and one action" if view.space.states else "the actions that matter most"
-    text = f"How probably an action satisfies all limits, over {over}; all other parameters are at the policy's choice."
-    return (Panel("feasibility", "Limits", f"{text} {_binding(view)}", _one(limits.feasibility(view))),)
+    text = f"How probably an action satisfies all limits, over {over}; all other actions are at the policy's choice."
+    text += f"{_fixed(view)} {_binding(view)}"
+    return (Panel("feasibility", "Limits", text, _one(limits.feasibility(view))),)
 
 
 def _binding(view: View) -> str:
@@ -156,7 +157,7 @@ def _importance(view: View) -> Panel:
 
 def _surface(view: View, problem: Problem | None) -> Panel:
     over = "one state and one action" if view.space.states else "the two actions that matter most"
-    text = f"The model over {over}; all other parameters are at the policy's choice."
+    text = f"The model over {over}; all other actions are at the policy's choice.{_fixed(view)}"
     return Panel("posterior_surface", "Expected reward", text, _one(planes.posterior_surface(view, problem=problem)))
 
 
