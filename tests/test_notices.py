@@ -11,7 +11,10 @@ from conbo.study import Study
 
 
 def test_times_in_words() -> None:
-    assert [in_words(s) for s in (2.6, 9.4, 37, 88, 228, 5000, 6000)] == [
+    assert [in_words(s) for s in (0.03, 1.4, 1.5, 2.6, 9.4, 37, 88, 228, 5000, 6000)] == [
+        "1 second",
+        "1 second",
+        "2 seconds",
         "3 seconds",
         "9 seconds",
         "40 seconds",

@@ -8,7 +8,9 @@ LOG = logging.getLogger("conbo")
 
 
 def in_words(seconds: float) -> str:
-    """Return a duration in words, such as "20 seconds" or "4 minutes"."""
+    """Return a duration in words, such as "20 seconds" or "4 minutes"; the shortest is "1 second"."""
+    if seconds < 1.5:
+        return "1 second"
     for unit, length in (("hour", 3600.0), ("minute", 60.0)):
         if seconds >= 1.5 * length:
             return f"{seconds / length:.0f} {unit}s"

@@ -126,7 +126,7 @@ def test_the_number_of_rewards_decides_and_the_log_says_so() -> None:
         assert not isinstance(posterior_of(POINTS[:32], REWARDS[:32]), ApproximatePosterior)
         assert lines == []
         assert isinstance(posterior_of(POINTS[:33], REWARDS[:33]), ApproximatePosterior)
-    assert lines == ["Conditioning on 33 rewards approximately, by 20 inducing points; this takes about 0 seconds."]
+    assert lines == ["Conditioning on 33 rewards approximately, by 20 inducing points; this takes about 1 second."]
 
 
 def test_inducing_points_are_different_and_spread_from_the_first_to_the_last() -> None:
