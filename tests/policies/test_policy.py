@@ -117,6 +117,14 @@ def test_a_bad_action_of_one_s_own(policy: Policy) -> None:
         policy.predict_actions([STATES[0]], [{"dose": 1.0, "days": 8}])
 
 
+@pytest.mark.parametrize(("n", "m"), [(2, 1), (1, 2), (0, 1)])
+def test_actions_of_one_s_own_are_one_for_every_state(policy: Policy, n: int, m: int) -> None:
+    message = rf"`states` and `actions` must have the same length, but got len\(states\)={n}, len\(actions\)={m}"
+    with pytest.raises(PointError, match=message):
+        policy.predict_actions([STATES[0]] * n, [{"dose": 1.0, "days": 7}] * m)
+    assert policy.predict_actions([], []) == []
+
+
 def test_extrapolation_takes_the_nearest_state_in_range(policy: Policy) -> None:
     for age, nearest in ((95, 90), (3, 18), (math.inf, 90)):
         inside = {"age": nearest, "ward": "B"}

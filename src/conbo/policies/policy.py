@@ -245,13 +245,18 @@ class Policy:
         Raises
         ------
         PointError
-            If a state or an action does not belong to the space.
+            If a state or an action does not belong to the space, or if there is not one action for every state.
 
         Examples
         --------
         >>> policy.predict_actions([{"demand": 60}], [{"stock": 40}])
         [Prediction(action={'stock': 40.0}, mean=..., std=..., probability=None)]
         """
+        if len(states) != len(actions):
+            raise PointError(
+                "`states` and `actions` must have the same length, "
+                f"but got len(states)={len(states)}, len(actions)={len(actions)}."
+            )
         space = self._belief.space
         valid = [space.validate_action(action) for action in actions]
         return self._predict(self._encode(states), torch.from_numpy(space.encode_actions(valid)))
