@@ -7,9 +7,9 @@
 | CategoricalDistribution | Categorical; all choices become strings if conbo rejects one of them, such as None |
 | one value only          | no parameter                                                                      |
 
-If a parameter's range differs between trials, the smallest range that contains all of them is used. For
-integers, its step is the largest one that reaches the values of all trials. For floats, the step is kept if it is the
-same in all trials and their lowest values are a multiple of it apart; otherwise there is no step.
+If a parameter's range differs between trials, the smallest range that contains all of them is used. For integers, its
+step is the largest one that reaches the values of all trials. For floats, the step is kept if it is the same in all
+trials and their lowest values are a multiple of it apart; otherwise there is no step.
 """
 
 import math
