@@ -130,9 +130,13 @@ def _error(error: HTTPError) -> tuple[type[ConboError], str]:
 
 
 def seconds_to_wait(retry_after: str) -> float:
-    """Return the seconds to wait according to an HTTP Retry-After header, a number or a date; 0 if it is neither."""
+    """Return the seconds to wait according to an HTTP Retry-After header, a number or a date.
+
+    The result is never negative, and 0 if the header is neither, or is NaN.
+    """
     with suppress(ValueError):
-        return float(retry_after)
-    with suppress(ValueError):
+        seconds = float(retry_after)
+        return seconds if seconds >= 0 else 0.0  # also 0 for NaN
+    with suppress(ValueError, OverflowError):
         return max(0.0, parsedate_to_datetime(retry_after).timestamp() - time.time())
     return 0.0

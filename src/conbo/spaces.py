@@ -396,9 +396,9 @@ class Space:
         states, actions = read_parameters(fields, "states"), read_parameters(fields, "actions")
         constraints = fields.items("constraints") if fields.has("constraints") else ()
         if fields.has("feasible"):
-            name = fields.text("feasible")
-            if feasible is None or function_name(feasible) != name:
-                raise StudyError(f"what is feasible is said by the {name}: open it with Space(..., feasible=...).")
+            name, given = fields.text("feasible"), None if feasible is None else function_name(feasible)
+            if given != name:
+                raise StudyError(f"`feasible` must be the {name}, but got {given}.")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RedundantConstraintWarning)
             return cls(states, actions, constraints, feasible if fields.has("feasible") else None)

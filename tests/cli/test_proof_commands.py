@@ -48,6 +48,8 @@ def test_compare(conbo: Conbo, learned: Path) -> None:
     rows = [{"demand": 20, "stock": 30}, {"demand": 90, "stock": 80}]
     assert conbo("compare", "today.csv").stdout == f"{study.compare(rows)}\n"
     assert conbo("compare", "--action", "stock=60").stdout == f"{study.compare({'stock': 60})}\n"
+    bare = conbo("compare", "--action", "stock", code=2).stderr
+    assert "An action must be given as NAME=VALUE, but got 'stock'" in bare
     measured = conbo("compare", "today.csv", "--objective", "simulator.py:profit", "-n", "8", "--json").stdout
     (found,) = study.validations()
     assert json.loads(measured)["validation"] == json.loads(json.dumps(found.to_dict()))

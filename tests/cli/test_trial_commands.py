@@ -36,7 +36,7 @@ def test_ask_for_several_in_a_dictated_state(conbo: Conbo, folder: Path) -> None
     assert conbo("ask", "-n", "2", "--json").stdout.count("\n") == 2
     assert "`10.0 <= demand <= 100.0` must hold, but got demand=7" in conbo("ask", "--state", "demand=7", code=1).stderr
     assert "unknown state parameter 'dmand'" in conbo("ask", "--state", "dmand=7", code=1).stderr
-    assert "must be given as NAME=VALUE, but got 'demand'" in conbo("ask", "--state", "demand", code=2).stderr
+    assert "A state must be given as NAME=VALUE, but got 'demand'" in conbo("ask", "--state", "demand", code=2).stderr
 
 
 def test_telling_and_exporting_do_without_torch(conbo: Conbo, folder: Path) -> None:

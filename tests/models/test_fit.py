@@ -15,13 +15,14 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.priors import LogNormalPrior
 from torch import Tensor
 
+from conbo.errors import ConboError
 from conbo.models.category_kernels import CategoryKernel, MultiTask
 from conbo.models.fit import Fit
 from conbo.models.fit import fit as fit_models
 from conbo.models.heteroscedastic_noise import LOG_NOISE_BOUNDS, HeteroscedasticNoise
 from conbo.models.kernel_families import KernelFamily, ProductFamily
 from conbo.models.log_posterior import LOG_LENGTHSCALE_BOUNDS, LOG_VARIANCE_BOUNDS, LogPosterior
-from conbo.models.profiles import SQUARED_EXPONENTIAL
+from conbo.models.profiles import SQUARED_EXPONENTIAL, Profile
 from conbo.models.structures import Structures
 from kernel_family_cases import FAMILIES, columns, data
 from random_beliefs import belief_with, points_in, product_kernel, reals, uniform
@@ -100,6 +101,18 @@ def test_many_rewards_are_fitted_as_well_as_few(name: str, known: bool, monkeypa
     # of several maxima, as loadings have them, another may be found
     least = whole.objective - (1.0 if family.typical_loadings else 0.01)
     assert fit([family], points, rewards, noise).objective >= least
+
+
+@pytest.mark.parametrize("n", [20, 40])
+def test_no_valid_covariance_is_said_for_few_rewards_and_for_many(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(squared_distance: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        nothing = torch.full_like(squared_distance, torch.nan)
+        return nothing, nothing, nothing
+
+    monkeypatch.setattr("conbo.models.modes.SCREENED_REWARDS", 30)
+    family = ProductFamily(*columns(reals(1, 2)), Profile("broken", broken, unit=1.0))
+    with pytest.raises(ConboError, match="a covariance matrix must be finite and positive definite, but got none"):
+        fit([family], *data(reals(1, 2), n))
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -202,7 +202,7 @@ def test_a_redirect_does_not_carry_the_token_away(service: Running) -> None:
             conbo.Client(f"http://127.0.0.1:{elsewhere.server_port}", "conbo_secret").status()
 
 
-@pytest.mark.parametrize("retry_after", ["0", "Wed, 21 Oct 2015 07:28:00 GMT", "soon"])
+@pytest.mark.parametrize("retry_after", ["0", "Wed, 21 Oct 2015 07:28:00 GMT", "soon", "nan"])
 def test_a_busy_service_is_asked_again(retry_after: str) -> None:
     class Busy(BaseHTTPRequestHandler):
         answers: ClassVar = [503, 200]
@@ -224,6 +224,11 @@ def test_a_busy_service_is_asked_again(retry_after: str) -> None:
 def test_a_date_says_how_long_to_wait() -> None:
     later = format_datetime(datetime.now(UTC) + timedelta(seconds=100))
     assert seconds_to_wait(later) == pytest.approx(100, abs=10)
+
+
+@pytest.mark.parametrize("retry_after", ["-inf", "-5", "Wed, 21 Oct 99999999999999999999 07:28:00 GMT"])
+def test_an_invalid_time_to_wait_counts_as_zero(retry_after: str) -> None:
+    assert seconds_to_wait(retry_after) == 0
 
 
 def test_a_proxy_of_the_environment_is_not_asked_for_this_machine(

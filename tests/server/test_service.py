@@ -4,6 +4,7 @@ import threading
 import time
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from html import escape
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -323,3 +324,12 @@ def test_the_description(attacked: Running) -> None:
     assert described["info"]["version"] == conbo.__version__
     assert "post" in described["paths"]["/v1/studies/{name}/ask"]
     assert attacked.get("/docs").status == 404  # it would load scripts from elsewhere
+
+
+def test_the_status_has_new_choices_at_once(start: Start, tmp_path: Path) -> None:
+    space = conbo.Space(states={"k": conbo.Categorical(["a", "b"])}, actions={"x": conbo.Real(0, 1)})
+    study = Study(space, storage=tmp_path / "choices.db", seed=1)
+    service = start(str(tmp_path / "choices.db"))
+    assert service.get(STUDY).json["states"][0]["choices"] == ["a", "b"]
+    study.add_choices("k", ["c"])
+    assert service.get(STUDY).json["states"][0]["choices"] == ["a", "b", "c"]

@@ -43,13 +43,15 @@ def test_a_function_is_stored_by_its_name_and_given_again(tmp_path: Path) -> Non
     action = study.policy()({"s": 0.4})
     assert small_enough({"s": 0.4}, action)
     assert action["x"] == pytest.approx(0.4**0.5, abs=0.01)
-    with pytest.raises(StudyError, match=r"function .*small_enough: open it with Space\(..., feasible=...\)"):
+    with pytest.raises(StudyError, match=r"function .*small_enough: open it with Study\(Space\(..., feasible=...\)\)"):
         conbo.open_study(tmp_path / "study.db")
     again = conbo.Study(space, storage=tmp_path / "study.db", method="pei")
     assert len(again.trials) == 5
     again.policy().save(tmp_path / "policy.json")
-    with pytest.raises(StudyError, match="feasible"):
+    with pytest.raises(StudyError, match=r"`feasible` must be the function .*small_enough, but got None\.$"):
         conbo.load_policy(tmp_path / "policy.json")
+    with pytest.raises(StudyError, match=r"must be the function .*small_enough, but got function .*<lambda>\.$"):
+        conbo.load_policy(tmp_path / "policy.json", feasible=lambda state, action: True)
     assert conbo.load_policy(tmp_path / "policy.json", feasible=small_enough)({"s": 0.4}) == action
 
 

@@ -13,8 +13,9 @@ import pytest
 
 from conbo import open_study
 from conbo.errors import ConboError, PointError, RecordError, SettingError
+from conbo.policies.rules import rule_of
 from conbo.record_fields import parse_json
-from conbo.spaces import Categorical, Real, Space
+from conbo.spaces import Categorical, Integer, Real, Space
 from conbo.study import Study
 from conbo.study.copies import copy_study
 from conbo.validation import SINGLE_ACTION, from_record
@@ -202,8 +203,6 @@ def test_a_policy_is_as_good_as_itself() -> None:
 
 
 def test_a_table_means_its_nearest_row_of_the_same_categories() -> None:
-    from conbo.policies.rules import rule_of
-
     space = Space(states={"load": Real(1, 1000, log=True), "k": Categorical(["a", "b"])}, actions={"x": Real(0, 1)})
     rows = [{"load": 1, "k": "a", "x": 0.1}, {"load": 1000, "k": "a", "x": 0.2}, {"load": 20, "k": "b", "x": 0.3}]
     rule = rule_of(rows, space)
@@ -213,6 +212,24 @@ def test_a_table_means_its_nearest_row_of_the_same_categories() -> None:
         rule_of(rows[:2], space).many([{"load": 20, "k": "b"}])
     with pytest.raises(SettingError, match="row 1 of the rule's table must have a value for 'k'"):
         rule_of([{"load": 20, "x": 0.3}], space)
+
+
+@pytest.mark.filterwarnings("ignore::conbo.policies.interaction.NoInteractionWarning")
+def test_states_without_a_completed_trial_are_left_out_of_the_best_observed() -> None:
+    def observed(parameter: Categorical | Integer, *states: int) -> Study:
+        own = Study(Space(states={"s": parameter}, actions={"x": Real(0, 1)}), method="uniform")
+        for state in states:
+            own.add_trial({"s": state}, {"x": 0.1 * state}, 1.0)
+        return own
+
+    numbers = observed(Integer(1, 3), 1, 2)
+    rows = numbers.best_observed()
+    assert rows[2]["action"] is None
+    assert [action["x"] for action in rule_of(rows, numbers.space).many([{"s": 2}, {"s": 3}])] == [0.2, 0.2]
+    assert numbers.compare(rows) == numbers.compare(rows[:2])
+    categories = observed(Categorical([1, 2, 3]), 1, 2)
+    with pytest.raises(PointError, match=r"a row with the categories of every state, but has none for \{'s': 3\}"):
+        categories.compare(categories.best_observed())
 
 
 def test_rules_that_cannot_be() -> None:

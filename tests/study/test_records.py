@@ -1,7 +1,9 @@
 """Who may work on what: turns to suggest, leases of trials, and results that come late."""
 
 import re
+import sqlite3
 import time
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 from conbo.errors import TrialError
 from conbo.spaces import Real, Space
 from conbo.study import Study
+from conbo.study.database import Database
 from conbo.study.heartbeat import Heartbeat
 from conbo.study.records import Records
 from conbo.study.workers import worker_name
@@ -239,6 +242,36 @@ def test_who_lost_a_trial_cannot_fail_it(study: Study) -> None:
     assert records_of(study).fail(0, "broken", worker=fast)
     assert not records_of(study).tell(0, Outcomes(1.0), slow)
     assert (study.trials[0].status, study.trials[0].late) == ("failed", 1.0)
+
+
+@pytest.fixture
+def confirmations_get_lost(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every transaction that writes is committed, but looks as if it had failed, and is repeated."""
+    run, answers = Database._transaction, cycle([False, True])
+
+    def transaction(self: Database, work: Any, writing: bool, lasting: bool) -> Any:
+        result = run(self, work, writing, lasting)
+        if writing and not next(answers):
+            lost = sqlite3.OperationalError("the connection is lost")
+            lost.sqlite_errorname = "SQLITE_BUSY"
+            raise lost
+        return result
+
+    monkeypatch.setattr(Database, "_transaction", transaction)
+
+
+@pytest.mark.usefixtures("confirmations_get_lost")
+def test_what_is_written_twice_counts_once(study: Study) -> None:
+    records, worker = records_of(study), worker_name()
+    begun(study, worker)
+    assert records.try_again(0, "broken", worker)
+    assert study.trials[0].attempts == 2
+    assert records.fail(0, "broken \0", worker)
+    assert not records.fail(0, "broken otherwise", worker)
+    assert (study.trials[0].status, study.trials[0].error) == ("failed", "broken \\0")
+    study.add_trial({}, {"x": 0.5}, 1.0)
+    first, second = (study.validate(lambda state, action: action["x"], 2, progress=False) for _ in range(2))
+    assert study.validations() == [first, second]
 
 
 def test_a_result_after_the_end_of_a_lease_that_nobody_took_over_is_not_late(study: Study) -> None:

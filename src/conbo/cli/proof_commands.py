@@ -19,7 +19,7 @@ from conbo.cli.objectives import (
     timeout_option,
     workers_option,
 )
-from conbo.cli.study_source import leading_study, open_existing, parse_row, parse_state, study_arguments
+from conbo.cli.study_source import leading_study, open_existing, parse_pairs, parse_row, study_arguments
 from conbo.cli.tables import from_rows, read_rows
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def compare(
         raise click.UsageError("What to evaluate must be given once: --objective or --command.")
     source, *rules = leading_study(arguments) if pairs else leading_study(arguments, "RULE")
     study = open_existing(source, name)
-    rule = parse_state(study.space.actions, pairs) if pairs else _rule(study.space, rules[0])
+    rule = parse_pairs("An action", study.space.actions, pairs) if pairs else _rule(study.space, rules[0])
     evaluated: AnyObjective | None = Program(command, timeout) if command is not None else None
     if objective is not None:
         evaluated = load_function(objective)

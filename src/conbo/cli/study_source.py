@@ -137,17 +137,20 @@ def existing_file(source: str) -> Path:
     return Path(source)
 
 
-def parse_state(parameters: "Mapping[str, Parameter]", pairs: Sequence[str]) -> "dict[str, Value]":
-    """Convert strings such as `demand=1.2` to a state or an action; the space checks names and values later."""
+def parse_pairs(kind: str, parameters: "Mapping[str, Parameter]", pairs: Sequence[str]) -> "dict[str, Value]":
+    """Convert strings such as `demand=1.2` to values by name; the space checks names and values later.
+
+    `kind` says in error messages what they are: "A state" or "An action".
+    """
     from conbo.cli.study_file import parse_value
 
-    state: dict[str, Value] = {}
+    values: dict[str, Value] = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")
         if not equals:
-            raise click.UsageError(f"A state must be given as NAME=VALUE, but got '{pair}'.")
-        state[name] = parse_value(parameters[name], text) if name in parameters else text
-    return state
+            raise click.UsageError(f"{kind} must be given as NAME=VALUE, but got '{pair}'.")
+        values[name] = parse_value(parameters[name], text) if name in parameters else text
+    return values
 
 
 def parse_row(parameters: "Mapping[str, Parameter]", row: Mapping[str, Any]) -> "dict[str, Value]":

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from conbo.cli.exit_codes import NOTHING_OR_FAILED
-from conbo.cli.study_source import create_or_resume, leading_study, location, parse_state, stored_study, study_arguments
+from conbo.cli.study_source import create_or_resume, leading_study, location, parse_pairs, stored_study, study_arguments
 from conbo.cli.tables import READABLE, as_csv, check_table, from_rows, read_rows, shown, write_rows
 from conbo.errors import RewardError, StudyError, TrialError, quoted
 from conbo.rounding import counted
@@ -48,7 +48,7 @@ def ask(
     if output is not None:
         check_table(output, READABLE)  # `conbo tell --file` must be able to read the file
     study = create_or_resume(source, name)
-    trials = study.ask(number, parse_state(study.space.states, pairs) if pairs else None)
+    trials = study.ask(number, parse_pairs("A state", study.space.states, pairs) if pairs else None)
     if output is not None:
         empty = {"reward": None, **{f"{MEASURED}{each}": None for each in stored_study(source, name).needed}}
         write_rows(output, [{"number": t.number, **t.point, **empty} for t in trials])

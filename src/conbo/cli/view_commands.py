@@ -11,8 +11,8 @@ import conbo
 from conbo.cli.study_source import (
     leading_study,
     open_existing,
+    parse_pairs,
     parse_row,
-    parse_state,
     stored_study,
     study_arguments,
     unfolded_log,
@@ -125,7 +125,7 @@ def policy(
     if path is not None:
         _answer_rows(learned, path, output, extrapolate, as_json)
     elif save is None or pairs:
-        prediction = learned.predict(parse_state(states, pairs), extrapolate=extrapolate)
+        prediction = learned.predict(parse_pairs("A state", states, pairs), extrapolate=extrapolate)
         click.echo(json.dumps(_record(prediction)) if as_json else _in_lines(prediction))
 
 

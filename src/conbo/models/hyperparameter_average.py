@@ -44,6 +44,9 @@ def averaged(
     `small_noise` is true. The result is conditioned on all `observations`. All draws of a model have the same weight by
     default. If `weighted` is true, a draw has less weight if its posterior density, relative to the mode, is below that
     of the normal distribution from which it was drawn.
+
+    The result is for predictions only: its means, variances and records do not depend on the order of the members,
+    which are not sorted by weight as those of other mixtures are.
     """
     members: list[Posterior] = []
     weights: list[float] = []

@@ -267,12 +267,12 @@ def promising_starts(target: LogPosterior, noisy: bool) -> Tensor:
     If `noisy` is true and the noise is learned, a start with a large noise variance is added, because a local search
     that starts from a small noise variance tends to end at short lengthscales, which explain the noise as signal.
     If there are many rewards, local searches from these starts are first made with a subset of the rewards, and the
-    best modes that they find are the starts.
+    best modes that they find, if any, are the starts.
     """
     if len(target.points) > SCREENED_REWARDS:
         some = target.thinned(SCREENED_REWARDS)
-        found = local_search(some, promising_starts(some, noisy))
-        return torch.stack([mode.parameters for mode in found[:CLIMBED_STARTS]])
+        if found := local_search(some, promising_starts(some, noisy)):
+            return torch.stack([mode.parameters for mode in found[:CLIMBED_STARTS]])
     starts = target.starts()
     chosen = starts[target(starts)[0].argsort(descending=True, stable=True)[:CLIMBED_STARTS]]
     return torch.cat([chosen, target.noisy_start()[None]]) if noisy and target.learned else chosen

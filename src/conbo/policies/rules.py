@@ -49,13 +49,13 @@ class TableRule:
     """A decision rule that is a table of states and actions; a state gets the action of the nearest state in the table.
 
     The nearest state must have the same categories. Distances between numbers are relative to the range of the
-    parameter, on a log scale if the parameter has one.
+    parameter, on a log scale if the parameter has one. Rows of `Study.best_observed` without an action are left out.
     """
 
     def __init__(self, space: Space, rows: Sequence[Mapping[str, Any]]) -> None:
         self._space = space
         names = [*space.state_names, *space.action_names]
-        rows = [_flat(row) for row in rows]
+        rows = [_flat(row) for row in rows if not _has_no_action(row)]
         for number, row in enumerate(rows, start=1):
             if missing := [name for name in names if name not in row]:
                 raise SettingError(f"row {number} of the rule's table must have a value for '{missing[0]}'.")
@@ -78,7 +78,7 @@ class TableRule:
         nearest = int(distance.argmin())
         if np.isinf(distance[nearest]):
             raise PointError(
-                f"the rule's table must have a row with the categories of every state, but not of {state}."
+                f"the rule's table must have a row with the categories of every state, but has none for {state}."
             )
         return nearest
 
@@ -90,6 +90,11 @@ def _flat(row: Mapping[str, Any]) -> Mapping[str, Any]:
     """
     state, action = row.get("state"), row.get("action")
     return {**state, **action} if isinstance(state, Mapping) and isinstance(action, Mapping) else row
+
+
+def _has_no_action(row: Mapping[str, Any]) -> bool:
+    """Whether this is a row of `Study.best_observed` for a state without a completed trial."""
+    return isinstance(row.get("state"), Mapping) and "action" in row and row["action"] is None
 
 
 class SameAction:

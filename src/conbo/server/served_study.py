@@ -78,6 +78,7 @@ class ServedStudy:
 
     def status(self) -> dict[str, Any]:
         """Return settings and progress, as `conbo status --json` shows them."""
+        counts = self.counts()  # reads changes from the database, also those of the settings
         settings = self._settings
         method = settings["method"] if isinstance(settings["method"], str) else settings["method"].get("name")
         return {
@@ -86,6 +87,6 @@ class ServedStudy:
             "method": method,
             "seed": settings["seed"],
             **settings["space"],
-            **self.counts(),
+            **counts,
             "read_only": self.why_read_only or None,
         }

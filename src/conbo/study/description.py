@@ -99,7 +99,7 @@ def from_record(record: Mapping[str, Any], mine: Settings | None = None) -> Sett
     optional = tuple(field.name for field in fields(Settings) if field.default is not MISSING)
     names = [field.name for field in fields(Settings) if field.name not in optional]
     stored = Fields.of(record).only(names, optional=optional)
-    space = Space.from_dict(stored.value("space"), mine.space.feasible if mine else None)
+    space = _space(stored, mine)
     return Settings(
         space,
         _direction(stored),
@@ -165,6 +165,14 @@ def _marginal_record(recipe: Uniform | Triangular | Normal | Weights) -> dict[st
         pairs = [[value, weight] for value, weight in recipe.weights.items()]
         return {**kind, "weights": sorted(pairs, key=lambda pair: str(pair[0]))}
     return {**kind, **{field.name: getattr(recipe, field.name) for field in fields(recipe)}}
+
+
+def _space(stored: Fields, mine: Settings | None) -> Space:
+    record = stored.fields("space")
+    if mine is None and record.has("feasible"):
+        name = record.text("feasible")
+        raise StudyError(f"what is feasible is said by the {name}: open it with Study(Space(..., feasible=...)).")
+    return Space.from_dict(record.record, mine.space.feasible if mine else None)
 
 
 def _direction(stored: Fields) -> Direction:

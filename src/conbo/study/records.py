@@ -261,7 +261,8 @@ class Records(LostWorkers):
             change = self._lock(connection)
             trial = self._trial(connection, number)
             if worker is not None and (trial.status != "running" or trial.worker != worker):
-                return False
+                # the worker's own failure is already stored if this transaction is repeated
+                return trial.status == "failed" and trial.worker == worker and trial.error == _storable(error)
             failed = trial.failed(_storable(error))
             if failed != trial:
                 now = self._database.now(connection)
@@ -273,6 +274,8 @@ class Records(LostWorkers):
 
     def try_again(self, number: int, error: str, worker: str) -> bool:
         """Record that an evaluation failed and is repeated; return whether the worker still has the trial."""
+        # read before the transaction, so that an attempt counts once if the transaction is repeated
+        attempts = self._database.read(lambda connection: self._trial(connection, number)).attempts + 1
 
         def work(connection: Connection) -> bool:
             change = self._lock(connection)
@@ -280,7 +283,7 @@ class Records(LostWorkers):
             if trial.status != "running" or trial.worker != worker:
                 return False
             now = self._database.now(connection)
-            values = {"error": _storable(error), "attempts": trial.attempts + 1, "started": now}
+            values = {"error": _storable(error), "attempts": attempts, "started": now}
             self._update(connection, number, change, values)
             return True
 

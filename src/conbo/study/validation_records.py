@@ -41,12 +41,18 @@ class ValidationRecords:
 
     def add(self, validation: Validation) -> int:
         """Store a new validation, and return its number within the study."""
+        text, created = _text(validation), self._database.read(self._database.now)
 
         def work(connection: Connection) -> int:
+            # the validation is already stored if this transaction is repeated, because its confirmation was lost
+            same = VALIDATIONS.c.created == created, VALIDATIONS.c.record == text
+            mine = connection.scalar(select(VALIDATIONS.c.number).where(self._of_study, *same))
+            if mine is not None:
+                return int(mine)
             last = connection.scalar(select(func.max(VALIDATIONS.c.number)).where(self._of_study))
             number = 0 if last is None else int(last) + 1
-            values = {"study": self._study, "number": number, "record": _text(validation)}
-            connection.execute(insert(VALIDATIONS).values(**values, created=self._database.now(connection)))
+            values = {"study": self._study, "number": number, "record": text, "created": created}
+            connection.execute(insert(VALIDATIONS).values(values))
             return number
 
         return self._database.write(work)
