@@ -169,7 +169,7 @@ class FeasibleSet:
         return result, feasible
 
     def _rounded(self, points: Array) -> tuple[Array, Flags]:
-        """Round the integers of points (n, d) so that the limits hold; also return success flags (n,).
+        """Round integer coordinates of points (n, d) so that the limits hold; also return flags (n,) of success.
 
         If the nearest integers violate a limit, real actions are moved first, and then integers by single steps.
         """

@@ -264,7 +264,7 @@ class Categorical:
         return len(self.choices)
 
     def levels(self) -> Array:
-        """Return the encodings (n_levels,) of all choices in the unit interval."""
+        """Return the numbers (n_levels,) in the unit interval that encode the choices."""
         return (np.arange(self.n_levels) + 0.5) / self.n_levels
 
     def cell(self, array: ArrayLike) -> tuple[Array, Array]:

@@ -158,6 +158,6 @@ def readable(problem: str) -> str:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a figure to a file, in the format that the file name's extension stands for."""
+    """Write a figure to a file, in the format given by the file's extension."""
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=DOTS_PER_INCH)

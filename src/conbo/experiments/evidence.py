@@ -53,7 +53,7 @@ class Scored(NamedTuple):
 
 
 class Evidence:
-    """Checks statements about methods on recorded runs; incomplete runs are ignored."""
+    """Uses recorded runs to check statements about optimization methods; incomplete runs are ignored."""
 
     def __init__(self, runs: Mapping[Key, Run]) -> None:
         self._runs = [run for run in runs.values() if run.is_complete]

@@ -1,7 +1,7 @@
-"""Gradients of weighted sums of a `ProductKernel`'s covariances between few points, by a compiled loop.
+"""Gradients of weighted sums of a `ProductKernel`'s covariances between a few points, by a compiled loop.
 
-A local search needs these gradients at a handful of candidates at a time.  Their arithmetic takes microseconds, far
-less than torch calls would.
+A local search needs these gradients at a handful of candidates at a time.  Their arithmetic takes only microseconds, so
+the overhead of torch calls would dominate.
 """
 
 from math import prod

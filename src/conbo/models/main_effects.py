@@ -68,8 +68,9 @@ class MainEffectsKernel(Kernel):
     def offset(self, a: Tensor, b: Tensor) -> Tensor | None:
         """Return the term (..., p, q) of the kernel that does not depend on actions: B + σ_S² k_S'.
 
-        B is the offset of the kernel A κ + B without main effects, in which κ is the correlation of actions. σ_S² k_S'
-        is the covariance of the state's main effect. `a` and `b` are p and q states as scaled inputs.
+        Without main effects, the kernel would be A κ + B, where κ is the correlation of actions. The main effect of the
+        state adds the covariance σ_S² k_S', where k_S' is a correlation of states. `a` and `b` are p and q states as
+        scaled inputs.
         """
         main = self.state_variance * self.state_effect.correlation(self._of_effect(a), self._of_effect(b))
         own = self.interaction.offset(a, b)

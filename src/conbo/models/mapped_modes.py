@@ -81,8 +81,8 @@ def joint_search(
 ) -> list[Mode]:
     """Return the distinct modes of hyperparameters and output map that local searches reach, the best first.
 
-    A mode is a local maximum of the posterior density, and the output map replaces rewards by values that the Gaussian
-    process models. A row of `starts` (r, p + 2) holds p hyperparameters and the map's parameters log t and λ, where t
+    A mode is a local maximum of the posterior density, and the output map transforms rewards into the values to which
+    the Gaussian process is fitted. A row of `starts` (r, p + 2) holds p hyperparameters and the map's parameters log t and λ, where t
     is the scaled distance from the best reward to the map's ceiling, and λ the map's power. `curvature` (r, p, p) holds
     estimates of the negated second derivatives with respect to the hyperparameters at the starts; by default, they are
     computed here.

@@ -69,7 +69,8 @@ class Mode:
     def laplace(self) -> float:
         """The log evidence by Laplace's method.
 
-        With output warping, `map_margin` is subtracted: the nats that output warping must gain to be used.
+        If the mode has output warping, `map_margin` is subtracted, so that output warping is used only if it raises the
+        log evidence by more than this margin.
         """
         margin = 0.0 if self.output is None else map_margin(len(self.target.points))
         return self.objective + self.log_jacobian + self.peak.log_volume - margin

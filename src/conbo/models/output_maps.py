@@ -187,7 +187,10 @@ class Limits(OutputMap):
         return inner.clamp(self.low, self.high)
 
     def expected_slope(self, value: Tensor, noise: Tensor) -> Tensor:
-        """Return the derivative of the clamped expected reward with respect to the noise-free value of the process."""
+        """Return the derivative of the expected reward, clamped to its limits, with respect to `value`.
+
+        `value` is the noise-free value of the process, and `noise` the variance of the noise.
+        """
         inner = value if self.tail is None else self.tail.expected(value, noise)
         slope = torch.ones_like(inner) if self.tail is None else self.tail.expected_slope(value, noise)
         return torch.where((inner > self.low) & (inner < self.high), slope, 0.0)

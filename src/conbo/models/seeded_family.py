@@ -45,7 +45,7 @@ class SeededFamily(ExtendedFamily):
     def n_variances(self) -> int:
         """Number of variances: those of the family without seeds, plus those of the effects of seeds.
 
-        The constants that seeds may add to the rewards have one variance, and the functions that they may add another.
+        If seeds add constants to the rewards, these share one variance; if seeds add functions, these share another.
         """
         return self.family.n_variances + self.constant + self.function
 

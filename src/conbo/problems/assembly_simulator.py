@@ -254,10 +254,10 @@ def _simulate(
     demand_enters: DemandEnters,
     log_rows: int,
 ) -> tuple[Floats, Floats, Floats]:
-    """Simulate all pairs of a demand and base-stock levels; return rewards, mean stocks and a log.
+    """Simulate each demand with its own base-stock levels; return rewards, mean stocks and a log.
 
-    Rewards and mean stocks are (pairs, replications), and the log is (orders, LOG_COLUMNS). All replications write to
-    the same log, so it is meaningful only if a single one is simulated.
+    Rewards and mean stocks are (pairs, replications), and the log is (orders, LOG_COLUMNS). All simulations write to
+    the same log, so it is meaningful only for one pair and one replication.
     """
     inputs = _inputs(demands, levels, demand_enters)
     seeds = seed_per_pair(seed, len(inputs.levels))
