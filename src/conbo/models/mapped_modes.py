@@ -82,10 +82,10 @@ def joint_search(
     """Return the distinct modes of hyperparameters and output map that local searches reach, the best first.
 
     A mode is a local maximum of the posterior density, and the output map transforms rewards into the values to which
-    the Gaussian process is fitted. A row of `starts` (r, p + 2) holds p hyperparameters and the map's parameters log t and λ, where t
-    is the scaled distance from the best reward to the map's ceiling, and λ the map's power. `curvature` (r, p, p) holds
-    estimates of the negated second derivatives with respect to the hyperparameters at the starts; by default, they are
-    computed here.
+    the Gaussian process is fitted. A row of `starts` (r, p + 2) holds p hyperparameters and the map's parameters log t
+    and λ, where t is the scaled distance from the best reward to the map's ceiling, and λ the map's power. `curvature`
+    (r, p, p) holds estimates of the negated second derivatives with respect to the hyperparameters at the starts; by
+    default, they are computed here.
     """
     lower, upper = torch.cat([target.bounds, maps.bounds]).T
     starts = starts.clamp(lower, upper)
