@@ -46,8 +46,9 @@ README_PROBLEMS = {
 ALTERNATIVES = """\
 Another way is to use another library: Optuna or Ax for a few states one by one, or BoTorch at states drawn from their
 distribution P[s]. All get the same number of evaluations. For Optuna and Ax, the table shows the number of states that
-was best in hindsight (`conbo reproduce alternatives`). It was measured with a later version of conbo than the table
-above, so conbo's number differs:"""
+was best in hindsight, in parentheses (mean ± standard error of five seeds; `conbo reproduce alternatives`). It was
+measured with a later version of conbo than the table above, so conbo's numbers differ. On the ambulances and the
+networks, five seeds are too few to rank methods that are close to each other."""
 README_METHODS = {"conbo": "`conbo`", "expected-improvement": "expected improvement", "uniform": "random search"}
 REFERENCES = {
     "methods": "uniform",
@@ -150,12 +151,12 @@ def readme_table(runs: dict[Key, Run]) -> str:
 def readme_alternatives(runs: dict[Key, Run]) -> str:
     """Return the comparison with other libraries in README.md; empty if there are no runs.
 
-    It has a table of final opportunity costs for each problem, and a picture.
+    It has a table of final opportunity costs, and a picture.
     """
     figure = FIGURES["alternatives"]
-    tables = [final_costs(comparison) for comparison in compare(figure.shown(runs))]
+    comparisons = compare(figure.shown(runs))
     picture = f"![{figure.title}](docs/pictures/reproduction/{figure.name}.png)"
-    return "\n\n".join([ALTERNATIVES, *tables, picture]) if tables else ""
+    return "\n\n".join([ALTERNATIVES, final_costs(comparisons), picture]) if comparisons else ""
 
 
 def last_cost(comparison: Comparison, method: str) -> str:

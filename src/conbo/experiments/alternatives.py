@@ -4,11 +4,11 @@ On a grid of k states, another library (Optuna or Ax) searches for the best acti
 `grid_search`. Several values of k are tried, and only the best grid of each library is shown.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from conbo.experiments.grid_search import Library
 from conbo.experiments.summary import Comparison, markdown, with_error
-from conbo.rounding import counted
 
 OURS = "conbo, default"  # label of conbo's default method in this figure, which has runs of its own
 RANDOM, CONTEXTUAL = "uniform/auto", "botorch EI at drawn states"
@@ -23,6 +23,11 @@ GRID_SIZES = {
     "assemble_to_order": (1, 2, 4, 8),
     "cifar_cnn_table": (1, 5),
 }
+
+
+def problem_in_words(problem: str) -> str:
+    """The name of a problem of this comparison, as a title."""
+    return "Networks" if problem == "cifar_cnn_table" else problem.replace("_", " ").capitalize()
 
 
 def best_grid(comparison: Comparison, library: str) -> str | None:
@@ -45,19 +50,28 @@ def in_words(comparison: Comparison) -> Comparison:
     )
 
 
-def final_costs(comparison: Comparison) -> str:
-    """A Markdown table of the final opportunity costs of conbo and its alternatives.
+def final_costs(comparisons: Sequence[Comparison]) -> str:
+    """A Markdown table of the final opportunity costs of conbo and its alternatives, with a column for each problem.
 
-    Only the best grid of states of each library is in the table.
+    Of each library's grids of states, only the best one is in the table, with its number of states.
     """
-    shown = in_words(comparison)
-    seeds, evaluations = shown.runs(NAMES[OURS]), shown.evaluations[-1]
-    rows = [
-        [
-            f"{comparison.problem.capitalize()}, {evaluations:.0f} evaluations, {counted(seeds, 'seed')}",
-            "opportunity cost",
-        ]
-    ]
-    for name in shown.methods:
-        rows.append([name, with_error(float(shown.mean(name)[-1]), float(shown.error(name)[-1]))])
+    rows = [["opportunity cost", *(_evaluations(comparison) for comparison in comparisons)]]
+    for label, name in NAMES.items():
+        rows.append([name, *(_final_cost(comparison, label) for comparison in comparisons)])
+    for library, name in GRIDS.items():
+        rows.append([name, *(_final_cost(comparison, best_grid(comparison, library)) for comparison in comparisons)])
     return markdown(rows)
+
+
+def _evaluations(comparison: Comparison) -> str:
+    """The problem in words, and the number of evaluations at the end of the runs."""
+    return f"{problem_in_words(comparison.problem)}, {comparison.evaluations[-1]:.0f} evaluations"
+
+
+def _final_cost(comparison: Comparison, label: str | None) -> str:
+    """The final cost of a method with its standard error, and the number of states of a grid; or "not run"."""
+    if label is None or label not in comparison.costs:
+        return "not run"
+    cost = with_error(float(comparison.mean(label)[-1]), float(comparison.error(label)[-1]))
+    states = label.partition(" k=")[2]
+    return f"{cost} ({states})" if states else cost

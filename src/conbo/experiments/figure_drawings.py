@@ -1,5 +1,6 @@
 """Draws each figure of the paper from its recorded runs. Needs the extra `plots`."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 
@@ -8,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from conbo.experiments.alternatives import in_words
+from conbo.experiments.alternatives import in_words, problem_in_words
 from conbo.experiments.drawing import (
     draw_comparisons,
     draw_costs,
@@ -113,10 +114,14 @@ def draw_alternatives(runs: Sequence[Run]) -> Figure:
     """Draw costs of conbo and its alternatives against evaluations, with a panel for each problem."""
     comparisons = [in_words(comparison) for comparison in compare(runs)]
     names = max(len(comparison.methods) for comparison in comparisons)
-    figure, axes = panels(len(comparisons), 1, legend_rows=names * len(comparisons))
-    for panel, comparison in zip(axes.flat, comparisons, strict=True):
+    columns = min(2, len(comparisons))
+    rows = math.ceil(len(comparisons) / columns)
+    figure, axes = panels(rows, columns, legend_rows=names * rows)
+    for panel in axes.flat[len(comparisons) :]:
+        panel.remove()
+    for panel, comparison in zip(axes.flat, comparisons, strict=False):
         draw_costs(panel, comparison, list(comparison.costs))  # colors are the same in all panels
-        panel.set_title(readable(comparison.problem))
+        panel.set_title(problem_in_words(comparison.problem))
         panel.legend(loc="upper left", bbox_to_anchor=(0, -0.2))  # the numbers of states differ from panel to panel
     return figure
 
