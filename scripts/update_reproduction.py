@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from conbo.experiments.alternatives import final_costs
+from conbo.experiments.alternatives import OURS, final_costs
 from conbo.experiments.claims import claims_table
 from conbo.experiments.drawing import save
 from conbo.experiments.figure_drawings import DRAWINGS
@@ -31,6 +31,7 @@ from conbo.experiments.run_file import PACK_SUFFIX, Key, Run, pack, read_file, r
 from conbo.experiments.staleness import stale_counts
 from conbo.experiments.summary import Comparison, compare, markdown, table, with_error
 from conbo.method_table import DEFAULT_METHOD
+from conbo.rounding import counted
 
 ROOT = Path(__file__).parents[1]
 RESULTS, PICTURES_FOLDER = ROOT / "results", ROOT / "docs/pictures/reproduction"
@@ -46,9 +47,9 @@ README_PROBLEMS = {
 ALTERNATIVES = """\
 Another way is to use another library: Optuna or Ax for a few states one by one, or BoTorch at states drawn from their
 distribution P[s]. All get the same number of evaluations. For Optuna and Ax, the table shows the number of states that
-was best in hindsight, in parentheses (mean ± standard error of five seeds; `conbo reproduce alternatives`). It was
+was best in hindsight, in parentheses (mean ± standard error of {seeds}; `conbo reproduce alternatives`). It was
 measured with a later version of conbo than the table above, so conbo's numbers differ. On the ambulances and the
-networks, five seeds are too few to rank methods that are close to each other."""
+networks, so few seeds cannot rank methods that are close to each other."""
 README_METHODS = {"conbo": "`conbo`", "expected-improvement": "expected improvement", "uniform": "random search"}
 REFERENCES = {
     "methods": "uniform",
@@ -156,7 +157,8 @@ def readme_alternatives(runs: dict[Key, Run]) -> str:
     figure = FIGURES["alternatives"]
     comparisons = compare(figure.shown(runs))
     picture = f"![{figure.title}](docs/pictures/reproduction/{figure.name}.png)"
-    return "\n\n".join([ALTERNATIVES, final_costs(comparisons), picture]) if comparisons else ""
+    seeds = " or ".join(counted(runs, "seed") for runs in sorted({each.runs(OURS) for each in comparisons}))
+    return "\n\n".join([ALTERNATIVES.format(seeds=seeds), final_costs(comparisons), picture]) if comparisons else ""
 
 
 def last_cost(comparison: Comparison, method: str) -> str:

@@ -167,9 +167,9 @@ class Belief:
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
         """Return which states (m, d_s) have a correlation of at least `least` with some known state (k, d_s).
 
-        The correlation is that of the model's kernel over states.  With learned constraints, the correlation under the
-        model of every constraint must be as high.  The best action of the known state is then a good initial action for
-        a search in the other state.
+        The correlation is that of the model's kernel over states, with very long lengthscales shortened.  If models are
+        averaged or constraints are learned, it must be this high under each model.  The best action of the known state
+        is then a good initial action for a search in the other state.
         """
         alike = self.posterior.resemble(states, known, least)
         return alike if self.constraints is None else alike & self.constraints.resemble(states, known, least)

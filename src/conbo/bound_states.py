@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 class StateDistribution(Protocol):
     """The distribution P[s] of states in the unit cube.
 
-    Each integer or category occupies an interval of its column's range [0, 1], and is encoded as the interval's center.
+    Each integer or category occupies an interval of its column's range [0, 1], and is encoded as a number in it: its
+    center, except for integers on a log scale.
     """
 
     @property

@@ -8,7 +8,7 @@ method             result
 `contains`         which points are feasible
 `repair`           a feasible point near each point
 `spread`           feasible actions that fill the feasible set as evenly as the given actions fill the unit cube
-`cut`              the feasible point where the line from a feasible point to another one leaves the feasible set
+`cut`              where the line from a feasible point to any other point leaves the feasible set
 `has_action`       which states have a feasible action at all
 =================  ==============================================================================================
 

@@ -27,7 +27,8 @@ def state_kernel_of(states: Kernel) -> Kernel:
 def with_present_names(model: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
     """Convert the stored settings of a `GaussianProcess` to their current names.
 
-    Newer settings, which conbo 0.1 did not store, get their `defaults`.
+    Newer settings, which conbo 0.1 did not store, get their `defaults`.  But if the user chose a kernel's profile, only
+    one model is used, as in 0.1.
     """
     renamed = "states" in model and "state_kernel" not in model
     settings = {"state_kernel" if renamed and name == "states" else name: value for name, value in model.items()}

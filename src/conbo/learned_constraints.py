@@ -134,8 +134,8 @@ class LearnedConstraints:
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
         """Return which states (m, d_s) have a correlation of at least `least` with some known state (k, d_s).
 
-        The correlation is that of the kernel over states in the model of the slacks.  It must be this high for every
-        constraint.
+        The correlation is that of the kernel over states in the model of the slacks, with very long lengthscales
+        shortened.  It must be this high for every constraint.
         """
         return torch.stack([one.posterior.resemble(states, known, least) for one in self.all]).all(0)
 

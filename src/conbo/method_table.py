@@ -40,7 +40,7 @@ def _method(
     values_are_gains: bool = True,
     policy: PolicyRecipe | None = None,
 ) -> Method:
-    """Create the built-in method `name`; its summary, reference and default model come from `method_list.py`."""
+    """Create the built-in method `name`, with the summary and other properties that `method_list.py` has for it."""
     one = listed(name)
     return Method(
         name,

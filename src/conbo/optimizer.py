@@ -62,7 +62,8 @@ class Optimizer:
     seed
         Seed of all suggestions.
     device
-        The device for fitting the model and searching for the next points, as torch names it: "cpu", "cuda", "cuda:1".
+        The device for fitting the model, and for searching for the next points and the policy's actions, as torch
+        names it: "cpu", "cuda", "cuda:1".
 
     Raises
     ------
@@ -271,8 +272,9 @@ class Optimizer:
         TrialError
             If the trial is unknown, has failed, or already has a result that differs from this one.
         RewardError
-            If a value is not one finite number, a constrained outcome or a required cost is missing, the cost is not
-            positive, or noise is given although earlier trials have none (or the reverse).
+            If a value is not one finite number, noise is negative, a constrained outcome or a required cost is missing,
+            a required cost is not positive, the cost is given twice (also as an outcome "cost"), or noise is given
+            although earlier trials have none (or the reverse).
         """
         result = Outcomes(reward, noise, with_cost(outcomes, cost))
         check_told(self.cost, result.measured)

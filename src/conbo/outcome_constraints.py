@@ -18,7 +18,7 @@ from conbo.values import is_number
 DEFAULT_CONFIDENCE = 0.95
 LARGEST_BOUND = 1e300
 SUCCESS = "success"  # name of the learned constraint that an evaluation must not fail
-RESERVED = ("reward", "noise", SUCCESS)  # not names of outcomes: other keys of an evaluation's result, and SUCCESS
+RESERVED = ("reward", "noise", SUCCESS)  # names that a constrained outcome must not have
 
 Failures: TypeAlias = Literal["learn", "ignore"]
 

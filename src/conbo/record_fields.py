@@ -75,7 +75,7 @@ class Fields:
         return self
 
     def path(self, name: str) -> str:
-        """Return the dotted path of a field within the JSON document, such as `space.states`, for error messages."""
+        """Return the dotted path of a field within the JSON document, in backticks, for error messages."""
         return _quoted(f"{self.where}.{name}" if self.where else name)
 
     def has(self, name: str) -> bool:

@@ -107,7 +107,14 @@ def test_an_unknown_method_is_told():
 
 @pytest.mark.parametrize(
     ("mean", "error", "text"),
-    [(0.0011, 0.00031, "0.00110 ± 0.00031"), (313.4, 184.2, "313 ± 184"), (2.5, math.nan, "2.5"), (2.0, 0.0, "2")],
+    [
+        (0.0011, 0.00031, "0.00110 ± 0.00031"),
+        (313.4, 184.2, "313 ± 184"),
+        (5.947e-8, 1.7e-8, "5.9e-08 ± 1.7e-08"),
+        (0.81234567, 8e-6, "8.123457e-01 ± 8.0e-06"),
+        (2.5, math.nan, "2.5"),
+        (2.0, 0.0, "2"),
+    ],
 )
 def test_errors_set_the_digits(mean, error, text):
     assert with_error(mean, error) == text

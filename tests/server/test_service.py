@@ -205,6 +205,9 @@ def test_create_a_study(service: Running) -> None:
     assert (study.method, study.seed) == ("uniform", 0)
     code = service.post("/v1/studies", {**NEW, "name": "y", "model": {"type": "os.system"}})
     assert (code.status, code.error) == (422, "`model.type` must be one of GaussianProcess, but got 'os.system'.")
+    function = service.post("/v1/studies", {**NEW, "name": "z", "space": {**NEW["space"], "feasible": "function m.f"}})
+    assert (function.status, function.json["error"]["type"]) == (422, "SettingError")
+    assert "a study of the service must not need a function" in function.error
 
 
 def test_a_study_that_needs_a_function_is_read_only(start: Start, tmp_path: Any) -> None:

@@ -19,11 +19,11 @@ from conbo.models.posterior import Predicts
 
 
 def log_improvement(u: Tensor) -> tuple[Tensor, Tensor]:
-    """Return log h(u), where h(u) = φ(u) + u Φ(u) is the standardized improvement, and its derivative Φ(u) / h(u).
+    """Return log h(u), where h(u) = φ(u) + u Φ(u), and its derivative Φ(u) / h(u).
 
-    Here, u is the posterior mean minus the incumbent, divided by the posterior standard deviation σ.  The expected
-    improvement itself is σ h(u).  φ and Φ are the standard normal density and distribution function.  The result is
-    accurate for u > -1e5.
+    h(u) is the expected improvement in units of the posterior standard deviation σ.  Here, u is the posterior mean
+    minus the incumbent, divided by σ, and φ and Φ are the standard normal density and distribution function.  The
+    result is accurate for u > -1e5.
     """
     density = -0.5 * u.square() - 0.5 * log(2 * pi)  # log φ
     mills = sqrt(pi / 2) * torch.special.erfcx(-u.clamp_max(5.0) / sqrt(2))  # Φ(u) / φ(u)

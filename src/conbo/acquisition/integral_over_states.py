@@ -52,8 +52,8 @@ class StateValueRecipe(Protocol):
 class ConBO:
     """A recipe for the acquisition function ConBO: the value of an evaluation, averaged over all states.
 
-    An evaluation in one state also tells something about other states.  So its value, such as the knowledge gradient,
-    is computed in every state, and averaged over the distribution of states P[s].
+    An evaluation in one state also tells something about other states.  So its value in a state, such as the knowledge
+    gradient, is averaged over the distribution of states P[s]: over all states, or over some that `states` chooses.
     """
 
     value: StateValueRecipe  # what an evaluation is worth in one state, such as a knowledge gradient

@@ -94,7 +94,8 @@ class Commands(click.Group):
     ) -> NoReturn:
         """Run one command and exit with its exit code.
 
-        If `--debug` is anywhere in the arguments, an error is raised with its traceback instead of being printed.
+        If `--debug` is anywhere in the arguments, an error other than wrong usage is raised with its traceback instead
+        of being printed.
         """
         gc.set_threshold(*GC_THRESHOLDS)
         atexit.register(gc.freeze)  # otherwise the last collections, of what ends anyway, take a tenth of a second

@@ -147,7 +147,7 @@ def bench(
 @click.argument("figures", metavar="FIGURE...", nargs=-1)
 @click.option("--list", "listed", is_flag=True, help="List the figures.")
 @click.option("--quick", is_flag=True, help="A smaller version: minutes instead of hours.")
-@click.option("--stale", is_flag=True, help="Run nothing; list the recorded runs that were made by other code.")
+@click.option("--stale", is_flag=True, help="Run nothing; list the runs whose code or settings have changed since.")
 @click.option(
     "--out", type=FOLDER, help="Folder of runs and figures; default: out/reproduction, or out/reproduction-quick."
 )
@@ -168,7 +168,7 @@ def reproduce(
     FIGURE is a name that --list shows, or `all`. Runs that are already in the folder are not made again: if you copy
     the packed runs from results/ to the folder, the figures are drawn without any new run. Every run records the
     version, the platform and a fingerprint of the code that it depends on; --stale lists the runs whose code or
-    settings have changed since.
+    settings have changed since, or whose code was not recorded.
 
     \b
       conbo reproduce --list

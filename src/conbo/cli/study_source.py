@@ -48,7 +48,7 @@ def leading_study(arguments: Sequence[str], *names: str) -> tuple[str, ...]:
 
 
 def create_or_resume(source: str, name: str | None, device: str = "cpu") -> "Study":
-    """Open the study of a study file, which is created if it does not exist, or an existing study of a storage."""
+    """Open the study of a study file (created if there is none yet), or an existing study of a storage."""
     if not source.endswith(".toml"):
         return open_existing(source, name, device)
     study_file = _study_file(source)

@@ -30,7 +30,8 @@ READABLE = (".csv", ".json")
 def read_rows(path: Path) -> dict[str, dict[str, Any]]:
     """Return the rows of a CSV file, or of a JSON file with a list of objects, as dicts from columns to values.
 
-    The keys of the result are the places of the rows in the file, such as "line 3". Values of a CSV file are strings.
+    The keys of the result are the places of the rows in the file, such as "line 3". Values of a CSV file are strings;
+    missing cells are None, and surplus cells are a list under the key None.
     """
     if path.suffix.lower() in (".parquet", ".xlsx"):
         raise SettingError(f"a table must be read from a .csv or .json file, but got '{path}'.")

@@ -53,7 +53,7 @@ def in_words(comparison: Comparison) -> Comparison:
 def final_costs(comparisons: Sequence[Comparison]) -> str:
     """A Markdown table of the final opportunity costs of conbo and its alternatives, with a column for each problem.
 
-    Of each library's grids of states, only the best one is in the table, with its number of states.
+    Of each library's grids of states, only the best one is in the table, with its number of states in parentheses.
     """
     rows = [["opportunity cost", *(_evaluations(comparison) for comparison in comparisons)]]
     for label, name in NAMES.items():

@@ -20,7 +20,7 @@ from conbo.spaces import Array, closest
 
 FEWEST_PAIRS = 10  # number of pairs of runs below which a percentile bootstrap interval is clearly too narrow
 WIDEST = 60  # largest width of a table column that is aligned, in characters
-MOST_DECIMALS = 6  # numbers with smaller errors are in scientific notation
+MOST_DECIMALS = 6  # largest number of decimals; numbers that need more are in scientific notation
 
 # the fields of a checkpoint that can be compared
 Score: TypeAlias = Literal["score", "best_observed", "observed_mean", "final_round", "violation"]
@@ -218,13 +218,14 @@ def caution(comparisons: Sequence[Comparison], against: str) -> str | None:
 def with_error(mean: float, error: float) -> str:
     """Format a mean and its standard error, such as "1.20 ± 0.35", with two significant digits of the error.
 
-    Small numbers are in scientific notation, such as "5.9e-08 ± 1.7e-08".
+    If the error is below 1e-5, both are in scientific notation, such as "5.9e-08 ± 1.7e-08".
     """
     if not error > 0:
         return f"{mean:.3g}"
     digits = max(0, 1 - math.floor(math.log10(error)))
     if digits > MOST_DECIMALS:
-        return f"{mean:.1e} ± {error:.1e}"
+        places = math.floor(math.log10(max(abs(mean), error))) + digits  # after the first digit of the mean
+        return f"{mean:.{places}e} ± {error:.1e}"
     return f"{mean:.{digits}f} ± {error:.{digits}f}"
 
 

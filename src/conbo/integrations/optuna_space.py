@@ -8,8 +8,8 @@
 | one value only          | no parameter                                                                      |
 
 If a parameter's range differs between trials, the smallest range that contains all of them is used. For integers, its
-step is the largest one that reaches the values of all trials. For floats, the step is kept if it is the same in all
-trials and their lowest values are a multiple of it apart; otherwise there is no step.
+step is the greatest common divisor of all steps and of the differences between the lowest values. For floats, the step
+is kept if it is the same in all trials and their lowest values are a multiple of it apart; otherwise there is no step.
 """
 
 import math

@@ -52,7 +52,7 @@ def _ascent(name: str, limited: bool) -> Function:
         derivatives: Array,  # scratch (2, features + 1, features)
         small: Array,  # scratch (features + 2, features)
         stuck: Array,  # (features,)
-        limits: Any,  # if `limited`, a tuple of the arrays that `loops.limits` needs; None otherwise
+        limits: Any,  # if `limited`, the arrays of `models.compiled_ascent`, which says their shapes; None otherwise
     ) -> None:
         """Maximize mean(x) + z slope(x) over the action x, for rows `first` to `last` - 1 and every z of a row.
 

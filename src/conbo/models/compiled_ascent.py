@@ -51,6 +51,8 @@ def ascend(
     correlation = np.empty((rows, q, n if keep_correlation else 0))
     lower, upper, movable = box
     free = np.flatnonzero(movable.numpy())
+    if limits is not None and len(limits.shapes.coefficients) == 0:  # no linear constraint, only a function
+        limits = None
     loop = ascend_rows if limits is None else ascend_rows_within_limits
     inputs = (
         _contiguous(mean_weights),
@@ -89,7 +91,9 @@ def _limit_arrays(limits: FeatureLimits, f: int) -> tuple[Array, ...]:
     """Return the arrays that `loops.ascent` needs to keep the f numeric columns of actions within J linear constraints.
 
     The first four arrays describe the constraints, as `loops.limits` defines them: coefficients (J, f), room (rows, J),
-    edges (2, J) and shapes (6, f), where `rows` counts the functions to maximize. The other three are scratch memory.
+    edges (2, J) and shapes (6, f), where `rows` counts the functions to maximize. The other three are scratch memory:
+    (J + f + 2, f) for normals, a matrix and two vectors; (J,) for slacks; and (J + 2 f,) for flags of active
+    constraints and bounds.
     """
     coefficients, edges, shapes = limits.shapes.compiled
     n_limits = len(coefficients)

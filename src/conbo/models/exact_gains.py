@@ -273,11 +273,11 @@ class StatesAhead:
         return torch.where(higher[..., None], others[rows, rivals], pool.features[pooled_best])
 
     def _best_start(self, functions: ActionFunctions, nodes: Tensor, starts: Tensor) -> Tensor:
-        """Take a few Newton steps from c actions for each function and node; return the best ends (k·m, q, width).
+        """Take TRIAL_STEPS Newton steps from c actions for each function and node, and return the best end points.
 
         There are k·m functions: for each of k candidates, the posterior means in m states after a new reward. The q
         `nodes` are values of z: the reward is z standard deviations above its prediction. `starts` (k·m, q, c, width)
-        are the actions, and TRIAL_STEPS is the number of steps.
+        are the actions, and the result is (k·m, q, width).
         """
         _, q, n_starts, _ = starts.shape
         z = nodes.repeat_interleave(n_starts)

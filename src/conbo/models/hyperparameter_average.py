@@ -45,8 +45,8 @@ def averaged(
     default. If `weighted` is true, a draw has less weight if its posterior density, relative to the mode, is below that
     of the normal distribution from which it was drawn.
 
-    The result is for predictions only: its means, variances and records do not depend on the order of the members,
-    which are not sorted by weight as those of other mixtures are.
+    The result is for predictions only. Its means and variances do not depend on the order of the members, which are not
+    sorted by weight as those of other mixtures are. So its `leader` need not be the most probable member.
     """
     members: list[Posterior] = []
     weights: list[float] = []

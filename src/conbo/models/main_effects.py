@@ -270,8 +270,9 @@ class MainEffectsFamily(ExtendedFamily):
     def from_interaction(self, parameters: Tensor) -> Tensor:
         """Return parameters (p,) to start a fit from, given the fitted parameters of the family without main effects.
 
-        The kernel without main effects and each of the two main effects start with a third of the fitted variance. The
-        state's main effect starts with the fitted lengthscales of states.
+        Each variance of the family without main effects starts at a third of its fitted value, and that of each main
+        effect at a third of the sum of these fitted values. Loadings do not change. The state's main effect starts with
+        the fitted lengthscales of states.
         """
         own, n_l, n_v = parameters[None].clone(), self.family.n_lengthscales, self.family.n_variances
         total = own[:, n_l : n_l + n_v].exp().sum().log()

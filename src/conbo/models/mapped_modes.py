@@ -38,9 +38,10 @@ def with_mapped_rewards(
 
     First, a grid of maps is tried at the default starts of the first family. The list is empty if none of them raises
     the highest log-density there by more than `map_margin`, or if the median reward equals the best one. Then the modes
-    of every family are searched. Modes that cannot compete with the best plain mode are left out, and searches that
-    cannot reach it are stopped early. If `all_modes` is true, a family contributes all the distinct modes that remain,
-    otherwise only the best of them.
+    of every family are searched for. Their log-density must exceed the highest one of the plain modes by more than
+    `map_margin` - EFFECT_REACH nats. Other modes are left out, and searches that cannot reach this goal are stopped
+    early. If `all_modes` is true, a family contributes all the distinct modes that remain, otherwise only the best of
+    them.
     """
     points, rewards = plain[0].target.points, plain[0].target.rewards
     maps = learned_maps(rewards)

@@ -13,7 +13,7 @@ FAR_BELOW = 1e6  # infeasible actions are put this far below all others, in stan
 def snap(space: Space, points: Tensor) -> Tensor:
     """Return valid points (..., d) near the given ones, with feasible actions wherever any are found.
 
-    In a valid point, every integer or category is at the center of its part of [0, 1].
+    In a valid point, the column of an integer or a category holds the exact encoding of one of its values.
     """
     return torch.from_numpy(space.project(points.cpu().numpy())).to(points)
 
@@ -21,7 +21,7 @@ def snap(space: Space, points: Tensor) -> Tensor:
 def snap_actions(space: Space, actions: Tensor, states: Tensor | None = None) -> Tensor:
     """Return valid actions (..., d_x) near the given ones; if states (..., d_s) are given, feasible ones if possible.
 
-    In a valid action, every integer or category is at the center of its part of [0, 1].
+    In a valid action, the column of an integer or a category holds the exact encoding of one of its values.
     """
     if states is None or space.feasible_set is None:
         return torch.from_numpy(space.snap_actions(actions.cpu().numpy())).to(actions)

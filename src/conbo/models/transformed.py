@@ -89,12 +89,12 @@ class TransformedPosterior:
     def leave_one_out(self) -> tuple[Tensor, Tensor] | None:
         """Return leave-one-out residuals (n,) and predictive standard deviations (n,), noise included.
 
-        None if the posterior is approximated by inducing points, because the Gaussian process then keeps only sums over
-        the rewards.
+        None if the posterior is approximated by inducing points, because `observed_values` and `reward_noise` of the
+        Gaussian process then belong to the inducing points, not to the n rewards.
         """
         found = self.process.leave_one_out()
         if found is None or len(found[0]) != self.process.n_observations:
-            return None  # the process keeps only sums over the rewards
+            return None
         residuals, deviations = found
         noise, values = self.process.reward_noise, self.process.observed_values
         without = values - residuals, (deviations.square() - noise).clamp_min(0), noise

@@ -58,9 +58,10 @@ class Sites:
 def floor_of(points: Tensor, rewards: Tensor) -> float | None:
     """Return the floor at which standardized rewards (n,) at points (n, d) seem to be clipped; None if there is none.
 
-    Rewards seem clipped if at least MIN_TIED points have the lowest reward, all other rewards differ from each other,
-    and the lowest is not far below them. Otherwise there are other explanations: if other rewards are equal too,
-    rewards may be counts or scores, and if the lowest is far below the others, it may be a penalty.
+    Rewards seem clipped if at least MIN_TIED points have the lowest reward, at least MIN_FREE rewards are above it and
+    all differ from each other, and the lowest is not far below them. If other rewards are equal too, rewards may be
+    counts or scores, and if the lowest is far below the others, it may be a penalty. With more than MOST_CENSORED
+    rewards, the result is None, because approximating the censored ones would take too long.
     """
     if not MIN_TIED + MIN_FREE <= len(rewards) <= MOST_CENSORED:
         return None

@@ -32,8 +32,8 @@ def policy_value(study: Studied) -> go.Figure:
     """Draw how the policy's expected reward over P[s] changed as evaluations were added.
 
     After certain numbers of evaluations, the checkpoints, a policy is learned from the rewards up to then, as if the
-    study had ended there. With more than 300 rewards, a checkpoint's model has the hyperparameters that were fitted to
-    all rewards. With a BoTorch model, there is only the last checkpoint.
+    study had ended there. The model of a checkpoint with more than 300 rewards has the hyperparameters that were fitted
+    to all rewards. With a BoTorch model, or a joint model with an earlier study, there is only the last checkpoint.
 
     The solid line is the value of each policy under the model of its own checkpoint, with a band of ± 1.96 standard
     deviations. The dashed line is the value of the same policies under the model of all rewards. Both lines say more

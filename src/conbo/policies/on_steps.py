@@ -26,7 +26,7 @@ class OnSteps:
     """A recipe for the policy in which some columns of the action take only the values ``first + k * step``.
 
     The search begins at the action that would be the best without steps, rounded to valid values. Then it passes over
-    the columns a few times, and moves one column at a time by one step if that makes the action better.
+    the stepped columns a few times, and moves one of them at a time by one step if that makes the action better.
     """
 
     columns: tuple[int, ...]  # indices of the stepped columns of the action

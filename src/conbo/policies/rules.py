@@ -55,12 +55,13 @@ class TableRule:
     def __init__(self, space: Space, rows: Sequence[Mapping[str, Any]]) -> None:
         self._space = space
         names = [*space.state_names, *space.action_names]
-        rows = [_flat(row) for row in rows if not _has_no_action(row)]
-        for number, row in enumerate(rows, start=1):
+        numbered = [(number, _flat(row)) for number, row in enumerate(rows, start=1) if not _has_no_action(row)]
+        for number, row in numbered:
             if missing := [name for name in names if name not in row]:
                 raise SettingError(f"row {number} of the rule's table must have a value for '{missing[0]}'.")
+        rows = [row for _, row in numbered]
         if not rows:
-            raise SettingError("the rule's table must have a row, but is empty.")
+            raise SettingError("the rule's table must have a row with an action, but has none.")
         self._actions = [space.validate_action({name: row[name] for name in space.action_names}) for row in rows]
         known = [space.validate_state({name: row[name] for name in space.state_names}) for row in rows]
         self._states = space.encode_states(known)

@@ -234,9 +234,9 @@ def _along(view: View, plot: Callable[[View, str | None], go.Figure]) -> tuple[G
 
 
 def _fixed(view: View) -> str:
-    """A sentence with the values at which a plot fixes the state parameters that it does not show.
+    """A sentence that says where plots fix the state parameters that they do not show: at the middle of P[s].
 
-    It is empty if the space has fewer than two state parameters.
+    It lists the values of all state parameters there, and is empty if the space has fewer than two of them.
     """
     if len(view.space.states) < 2:
         return ""

@@ -81,7 +81,7 @@ class Ask(Body):
     evaluations: Annotated[
         Any,
         _any(
-            "No trial is added once this many trials are completed or running, so the list may be empty.",
+            "No trial is added once this many trials are completed or leased, so the list may be empty.",
             type="integer",
         ),
     ] = None

@@ -53,11 +53,11 @@ def create_study(storage: str, description: Mapping[str, Any]) -> str:
     fields = Fields.of(description).only(("name", "space"), optional=OPTIONAL)
     given = {key: fields.value(key) for key in OPTIONAL if fields.has(key)}
     method = fields.text("method") if "method" in given else DEFAULT_METHOD
-    usual = _usual(Space.from_dict(fields.value("space")), method)
-    for key in ("model", "state_distribution"):  # parts of these settings may be left out
-        if key in given:
-            given[key] = {**usual[key], **fields.fields(key).record}
     try:
+        usual = _usual(Space.from_dict(fields.value("space")), method)
+        for key in ("model", "state_distribution"):  # parts of these settings may be left out
+            if key in given:
+                given[key] = {**usual[key], **fields.fields(key).record}
         settings = from_record({**usual, **given})
     except StudyError as error:
         raise SettingError(f"a study of the service must not need a function, but {error}") from error

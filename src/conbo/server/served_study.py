@@ -70,11 +70,12 @@ class ServedStudy:
 
     def counts(self) -> dict[str, int]:
         """Return how many trials are completed, running and failed."""
-        trials, version = self.trials(), self.version
-        if version != self._counted[0]:  # counts are cached, because many dashboards may ask every second
-            found = Counter(trial.status for trial in trials)
-            self._counted = version, {status: found[status] for status in STATUSES}
-        return dict(self._counted[1])
+        self.trials()
+        with self._lock:  # another thread may read changes, and the counts must belong to their version
+            if self.version != self._counted[0]:  # counts are cached, because many dashboards may ask every second
+                found = Counter(trial.status for trial in self._trials)
+                self._counted = self.version, {status: found[status] for status in STATUSES}
+            return dict(self._counted[1])
 
     def status(self) -> dict[str, Any]:
         """Return settings and progress, as `conbo status --json` shows them."""

@@ -25,7 +25,8 @@ class Session:
 class Sessions:
     """The sessions of the dashboard, in the memory of this process.
 
-    A session ends after `HOURS` hours, when its token expires or is revoked, or when the process ends.
+    A session ends after `HOURS` hours, when the user signs out, when its token expires or is revoked, when the process
+    ends, or when it is the oldest of more than `MAX_SESSIONS` sessions.
     """
 
     def __init__(self, tokens: TokenFile) -> None:

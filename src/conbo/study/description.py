@@ -94,7 +94,8 @@ def from_record(record: Mapping[str, Any], mine: Settings | None = None) -> Sett
     """Restore settings from their record, the dict that `Settings.to_record` returned.
 
     Functions and other objects that a record cannot hold are taken from `mine`, the settings that the user has given.
-    Raises RecordError, which names the field, if the record is damaged or a later version of conbo wrote it.
+    Raises RecordError, which names the field, if the record is damaged or a later version of conbo wrote it, and
+    StudyError if a function is needed that `mine` does not have.
     """
     optional = tuple(field.name for field in fields(Settings) if field.default is not MISSING)
     names = [field.name for field in fields(Settings) if field.name not in optional]
@@ -170,8 +171,8 @@ def _marginal_record(recipe: Uniform | Triangular | Normal | Weights) -> dict[st
 def _space(stored: Fields, mine: Settings | None) -> Space:
     record = stored.fields("space")
     if mine is None and record.has("feasible"):
-        name = record.text("feasible")
-        raise StudyError(f"what is feasible is said by the {name}: open it with Study(Space(..., feasible=...)).")
+        limited = f"the study's actions are limited by the {record.text('feasible')}"
+        raise StudyError(f"{limited}: open it with Study(Space(..., feasible=...)).")
     return Space.from_dict(record.record, mine.space.feasible if mine else None)
 
 

@@ -65,8 +65,8 @@ class Evaluating:
             Total number of completed trials at which the run ends, including trials of earlier runs. By default 80, or
             unlimited if there is a `budget`.
         budget
-            Total cost of all trials at which the run ends. Running trials count with their expected cost. No trial is
-            added once the total reaches the budget, but the last one may exceed it. The study needs a `cost`.
+            Total cost of all ended trials at which the run ends. No trial is added once this total plus the expected
+            cost of running trials reaches the budget, but the last one may exceed it. The study needs a `cost`.
         max_seconds
             Seconds after which no new evaluation begins.
         worth

@@ -116,7 +116,7 @@ class Proofs:
         rule
             A function of the state that returns the action, one action for all states, a policy, or a table with a
             column for every state and action parameter (a list of rows, or a dataframe). In a table, the row with the
-            nearest state gives the action. The list that `best_observed` returns is such a table; states without a
+            nearest state gives the action. The list that `best_observed` returns is accepted too; its states without a
             completed trial are left out.
         objective
             As in `run`. With an objective, the policy and the rule are also evaluated in the same fresh states, as in

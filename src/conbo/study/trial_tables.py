@@ -77,7 +77,10 @@ class TrialTables:
         StudyError
             If a column is missing, or a value in a row is missing or invalid; the message lists all such rows.
         RewardError
-            If the file has noise variances and earlier trials have none, or the other way round.
+            If the file has noise variances and earlier trials have none, or the other way round, or if a constrained
+            outcome is missing.
+        TrialError
+            If the study does not allow a seed.
 
         Examples
         --------
@@ -138,7 +141,10 @@ class TrialTables:
         StudyError
             If a column is missing, or a value in a row is missing or invalid; the message lists all such rows.
         RewardError
-            If the results have noise variances and earlier trials have none, or the other way round.
+            If the results have noise variances and earlier trials have none, or the other way round, or if a
+            constrained outcome is missing.
+        TrialError
+            If the study does not allow a seed.
 
         Examples
         --------

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, func, insert, select, update
 
 from conbo.record_fields import errors_about, parse_json
 from conbo.study.database import Database
-from conbo.study.schema import VALIDATIONS
+from conbo.study.schema import STUDIES, VALIDATIONS
 
 if TYPE_CHECKING:
     from conbo.validation import Validation
@@ -44,6 +44,8 @@ class ValidationRecords:
         text, created = _text(validation), self._database.read(self._database.now)
 
         def work(connection: Connection) -> int:
+            # wait for other validations, and for an unfinished first attempt of this transaction
+            connection.execute(select(STUDIES.c.id).where(STUDIES.c.id == self._study).with_for_update())
             # the validation is already stored if this transaction is repeated, because its confirmation was lost
             same = VALIDATIONS.c.created == created, VALIDATIONS.c.record == text
             mine = connection.scalar(select(VALIDATIONS.c.number).where(self._of_study, *same))
