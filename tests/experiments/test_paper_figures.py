@@ -6,9 +6,10 @@ import torch
 
 from conbo.errors import SettingError
 from conbo.experiments import method_pictures
-from conbo.experiments.drawing import draw_comparisons, readable, save
+from conbo.experiments.drawing import draw_comparisons, save
 from conbo.experiments.figure_drawings import DRAWINGS
 from conbo.experiments.paper_figures import FIGURES, PICTURES, known_name
+from conbo.experiments.problem_names import readable
 from conbo.experiments.run_file import Checkpoint, Run
 from conbo.experiments.summary import compare
 
@@ -96,6 +97,7 @@ def test_rewards_are_drawn_as_they_are():
 
 def test_names_of_problems_in_words():
     assert readable("assemble_to_order") == "Assemble to order"
+    assert readable("cifar_cnn_table") == "Networks"
     assert readable("branin:state_distribution=triangular,width=0.5") == "Branin, triangular,width 0.5"
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from conbo.experiments.grid_search import Library
+from conbo.experiments.problem_names import readable
 from conbo.experiments.summary import Comparison, markdown, with_error
 
 OURS = "conbo, default"  # label of conbo's default method in this figure, which has runs of its own
@@ -23,11 +24,6 @@ GRID_SIZES = {
     "assemble_to_order": (1, 2, 4, 8),
     "cifar_cnn_table": (1, 5),
 }
-
-
-def problem_in_words(problem: str) -> str:
-    """The name of a problem of this comparison, as a title."""
-    return "Networks" if problem == "cifar_cnn_table" else problem.replace("_", " ").capitalize()
 
 
 def best_grid(comparison: Comparison, library: str) -> str | None:
@@ -65,7 +61,7 @@ def final_costs(comparisons: Sequence[Comparison]) -> str:
 
 def _evaluations(comparison: Comparison) -> str:
     """The problem in words, and the number of evaluations at the end of the runs."""
-    return f"{problem_in_words(comparison.problem)}, {comparison.evaluations[-1]:.0f} evaluations"
+    return f"{readable(comparison.problem)}, {comparison.evaluations[-1]:.0f} evaluations"
 
 
 def _final_cost(comparison: Comparison, label: str | None) -> str:

@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator
 
+from conbo.experiments.problem_names import readable
 from conbo.experiments.summary import Comparison
 
 DARK = "#22223b"
@@ -148,13 +149,6 @@ def draw_comparisons(comparisons: Sequence[Comparison], columns: int = 2) -> Fig
         panel.set_axis_off()
     legend_below(figure, axes.flat, legend_columns)
     return figure
-
-
-def readable(problem: str) -> str:
-    """The name of a problem in words: "branin:state_distribution=triangular" becomes "Branin, triangular"."""
-    name, _, settings = problem.partition(":")
-    words = settings.replace("state_distribution=", "").replace("=", " ")
-    return name.replace("_", " ").capitalize() + (f", {words}" if words else "")
 
 
 def save(figure: Figure, path: Path) -> None:

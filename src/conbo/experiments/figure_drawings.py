@@ -9,18 +9,18 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from conbo.experiments.alternatives import in_words, problem_in_words
+from conbo.experiments.alternatives import in_words
 from conbo.experiments.drawing import (
     draw_comparisons,
     draw_costs,
     legend_below,
     log_costs,
     panels,
-    readable,
     style_of,
     styled,
 )
 from conbo.experiments.paper_figures import KNOWLEDGE_GRADIENTS, WIDTHS, swept_label, width_problem
+from conbo.experiments.problem_names import readable
 from conbo.experiments.run_file import Run
 from conbo.experiments.summary import Comparison, compare
 
@@ -121,7 +121,7 @@ def draw_alternatives(runs: Sequence[Run]) -> Figure:
         panel.remove()
     for panel, comparison in zip(axes.flat, comparisons, strict=False):
         draw_costs(panel, comparison, list(comparison.costs))  # colors are the same in all panels
-        panel.set_title(problem_in_words(comparison.problem))
+        panel.set_title(readable(comparison.problem))
         panel.legend(loc="upper left", bbox_to_anchor=(0, -0.2))  # the numbers of states differ from panel to panel
     return figure
 

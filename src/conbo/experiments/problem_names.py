@@ -1,4 +1,4 @@
-"""Loads problems by the names that are given on the command line.
+"""The names of problems: loads the problems that are named on the command line, and writes names in words.
 
 ==========================================  =========================================================
 name                                        problem
@@ -72,3 +72,11 @@ def _from_file(path: Path, name: str) -> Problem:
     if not isinstance(problem, Problem):
         raise SettingError(f"'{path}:{name}' must be a Problem or a function that returns one, but is {found!r}.")
     return problem
+
+
+def readable(problem: str) -> str:
+    """The name of a problem in words: "branin:state_distribution=triangular" becomes "Branin, triangular"."""
+    name, _, settings = problem.partition(":")
+    words = settings.replace("state_distribution=", "").replace("=", " ")
+    title = "Networks" if name == "cifar_cnn_table" else name.replace("_", " ").capitalize()
+    return title + (f", {words}" if words else "")

@@ -27,7 +27,6 @@ constant that normalizes the density of v is left out, because it is the same fo
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 from math import inf, log, pi, sqrt
 from typing import Literal, TypeAlias
@@ -43,6 +42,7 @@ from conbo.models.columns import Columns
 from conbo.models.heteroscedastic_noise import LOG_NOISE_BOUNDS, HeteroscedasticNoise, centered_features
 from conbo.models.kernel_families import KernelFamily
 from conbo.models.kernels import Kernel
+from conbo.models.peak import Peak
 from conbo.models.product_terms import HasProductTerms, TermLikelihoods
 from conbo.models.solved_covariances import SolvedCovariances, factorize_and_invert
 from conbo.models.truncation import Sites
@@ -64,22 +64,6 @@ IMAGINED = 8  # number of sets of rewards drawn from the model to estimate the c
 
 Array: TypeAlias = NDArray[np.float64]
 Expected: TypeAlias = Literal["small", "moderate", "varying"]  # name of the noise's prior
-
-
-@dataclass(frozen=True)
-class Peak:
-    """Laplace's approximation at a mode θ of the parameters: a normal distribution, N(θ, H⁻¹).
-
-    H holds the negated second derivatives of the log posterior density at θ. The log evidence is the log-density at θ
-    plus `log_volume` = ½ log |2π H⁻¹| + aᵀθ + ½ aᵀH⁻¹a. The terms with a come from a Jacobian, because most priors are
-    densities of exp(parameter): a is 1 for such parameters and 0 for others. In the last term, a is 0 for the noise
-    level, too, because the log-density as a function of this level is far from quadratic. With heteroscedastic noise,
-    `log_volume` also includes the constant that normalizes the prior of the slopes, which the log-density lacks.
-    """
-
-    mean: float  # the constant mean of the rewards
-    log_volume: float  # ½ log |2π H⁻¹| + aᵀθ + ½ aᵀH⁻¹a at the mode θ, which Laplace's method adds to the log-density
-    curvature: Tensor  # H (p, p), made positive definite
 
 
 class LogPosterior:
@@ -225,7 +209,7 @@ class LogPosterior:
         """
         return self._imagined_gradients(parameters).square().mean(0) + torch.from_numpy(self._spread**-2)
 
-    def peak(self, parameters: Tensor) -> "Peak":
+    def peak(self, parameters: Tensor) -> Peak:
         """Return Laplace's approximation of the log-density at a mode (p,), which is a local maximum of the density."""
         second, mean = self._second_derivatives(parameters)
         scale = torch.from_numpy(self._spread)

@@ -20,9 +20,10 @@ from torch import Tensor
 
 from conbo.ascent import SuccessiveHalving, ascend
 from conbo.models.kernel_families import KernelFamily
-from conbo.models.log_posterior import Expected, LogPosterior, Peak
+from conbo.models.log_posterior import Expected, LogPosterior
 from conbo.models.main_effects import MainEffectsFamily
 from conbo.models.output_maps import LowTail
+from conbo.models.peak import Peak
 from conbo.models.structures import Structures
 from conbo.models.truncation import Sites
 from conbo.models.warped_family import WarpedFamily
