@@ -38,6 +38,16 @@ from random_beliefs import (
 CPU = torch.device("cpu")
 NO_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA device")
 DEVICES = ["cpu", pytest.param("cuda", marks=NO_GPU)]
+EXACT = [
+    "matern",
+    "squared exponential",
+    "no states",
+    "warped",
+    "heteroscedastic",
+    "main effects warped",
+    "trend",
+    "mixture",
+]
 BUILT_IN = [name for name in CASES if not name.startswith(("BoTorch", "approximate"))]
 
 
@@ -92,6 +102,24 @@ def test_moments_and_values_are_those_of_the_cpu(device: str) -> None:
         first = recipe.build(here, generator())(points)
         second = recipe.build(there, generator())(points.to(device))
         torch.testing.assert_close(second.cpu(), first, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("name", [*EXACT, "mixture"])
+def test_a_local_search_sees_the_function_of_the_cpu(name: str, device: str) -> None:
+    here = CASES[name]()
+    there, starts = here.to(torch.device(device)), points_in(here.space, 4, seed=3)
+    ours, theirs = (
+        ConBO(HybridKG()).build(belief, generator()).local(starts.to(belief.device)) for belief in (here, there)
+    )
+    rows = torch.arange(4)
+    for step in range(5):  # on a GPU, the first call computes, the second records, and the others replay
+        rows = rows if step < 3 else rows[1:]
+        points = here.snap((starts[rows] + 0.02 * step).clamp(0, 1))
+        both = ours(points, rows), theirs(points.to(device), rows.to(device))
+        for mine, other in zip(*both, strict=True):
+            assert other.device.type == device
+            torch.testing.assert_close(other.cpu(), mine, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("device", DEVICES)

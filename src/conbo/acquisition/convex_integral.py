@@ -129,9 +129,9 @@ class ConvexIntegral:
         apart = gain[..., :-1] - gain[..., 1:] + slope[..., 1:] * right - slope[..., :-1] * left
         corner = torch.where(slope_change > 0, apart / torch.where(slope_change > 0, slope_change, 1.0), left)
         corner = torch.minimum(torch.maximum(corner, left), right)
-        l0, l1 = _shifted_moments(left, corner, left, 1)
-        r0, r1 = _shifted_moments(corner, right, right, 1)
-        weights = torch.stack([l0, l1, r0, r1], -2)
+        ends = torch.stack(torch.broadcast_tensors(left, corner, right))  # left and right of the corner, in one call
+        mass, first = _shifted_moments(ends[:2], ends[1:], ends[::2], 1)
+        weights = torch.stack([mass[0], first[0], mass[1], first[1]], -2)
         return weights, (weights * _ends(gain, slope)).sum(-2)
 
     def lower(self, gain: Tensor, slope: Tensor) -> Tensor:
@@ -143,7 +143,7 @@ class ConvexIntegral:
         """
         mass, first, _ = self.tails
         inside = self.tangents(gain, slope)[1].sum(-1)
-        return inside + (gain[..., [0, -1]] * mass + slope[..., [0, -1]].abs() * first).sum(-1)
+        return inside + (_outer(gain) * mass + _outer(slope).abs() * first).sum(-1)
 
     def upper(self, gain: Tensor, steepest: Tensor) -> Tensor:
         """Return upper bounds (...) on E[V(Z)] - V(0), Z ~ N(0, 1), for convex functions V that are known at q nodes.
@@ -155,7 +155,7 @@ class ConvexIntegral:
         """
         mass, first, _ = self.tails
         inside = (self.chord * torch.stack([gain[..., :-1], gain[..., 1:]], -2)).sum((-2, -1))
-        return inside + (gain[..., [0, -1]] * mass + steepest.abs() * first).sum(-1)
+        return inside + (_outer(gain) * mass + steepest.abs() * first).sum(-1)
 
     def __call__(self, intercepts: Tensor, slopes: Tensor, similarity: Tensor) -> Gains:
         """Estimate E[V(Z)] - V(0), Z ~ N(0, 1), for convex functions V from their tangents at the q nodes.
@@ -192,7 +192,7 @@ class ConvexIntegral:
 
         tail, tail_weights = self._tails(gain, slope, smooth)
         mass, first, _ = self.tails
-        outer = gain[..., [0, -1]] * mass + slope[..., [0, -1]].abs() * first
+        outer = _outer(gain) * mass + _outer(slope).abs() * first
         by_gain, by_slope = torch.zeros_like(gain), torch.zeros_like(gain)
         for k, (part, kind) in enumerate(((0, by_gain), (1, by_slope))):
             kind[..., :-1] += weights[..., part, :]
@@ -200,8 +200,9 @@ class ConvexIntegral:
             for side, near in ((0, 1), (-1, -2)):
                 kind[..., side] += tail_weights[..., side, k]
                 kind[..., near] += tail_weights[..., side, k + 2]
-        by_gain[..., [0, -1]] += mass
-        by_slope[..., [0, -1]] += first * torch.tensor([-1.0, 1.0], dtype=z.dtype, device=z.device)
+        for side, sign in ((0, -1.0), (-1, 1.0)):
+            by_gain[..., side] += mass[side]
+            by_slope[..., side] += sign * first[side]
         derivative = by_gain * z + by_slope
         derivative[..., middle] = 0
         derivative[..., middle] = -derivative.sum(-1)
@@ -220,14 +221,18 @@ class ConvexIntegral:
         the q nodes.  Also return weights (..., 2, 4).  What is added in a tail is the dot product of its four weights
         with D's value and slope at the outer node, then D's value and slope at the next node.
         """
-        h = (self.nodes[1:] - self.nodes[:-1])[[0, -1]]
-        sign = torch.tensor([1.0, -1.0], dtype=h.dtype, device=h.device)
-        outer_gain, inner_gain = gain[..., [0, -1]], gain[..., [1, -2]]
-        outer_slope, inner_slope = slope[..., [0, -1]], slope[..., [1, -2]]
+        h, sign = _outer(self.nodes[1:] - self.nodes[:-1]), _outer(-self.nodes).sign()
+        outer_gain, inner_gain = _outer(gain), _outer(gain[..., 1:-1])
+        outer_slope, inner_slope = _outer(slope), _outer(slope[..., 1:-1])
         curvature = 6 * (inner_gain - outer_gain) / h**2 - sign * (4 * outer_slope + 2 * inner_slope) / h
-        scale = 0.5 * smooth[..., [0, -1]] * self.tails[2] * (curvature > 0)
+        scale = 0.5 * _outer(smooth) * self.tails[2] * (curvature > 0)
         weights = torch.stack([-6 / h**2 * scale, -4 * sign / h * scale, 6 / h**2 * scale, -2 * sign / h * scale], -1)
         return scale * curvature, weights
+
+
+def _outer(values: Tensor) -> Tensor:
+    """Return the first and the last entry (..., 2) of values (..., q)."""
+    return torch.stack([values[..., 0], values[..., -1]], -1)
 
 
 def _ends(gain: Tensor, slope: Tensor) -> Tensor:

@@ -28,7 +28,8 @@ from conbo.acquisition.quadrature_states import (
 from conbo.ascent import BatchedFunction
 from conbo.belief import Belief
 from conbo.models.mixture_gains import MixtureGains, weighted
-from conbo.models.posterior import Averages, AveragesValues, KnowsSeeds, StateValue
+from conbo.models.posterior import Averages, AveragesValues, KnowsSeeds, Recordable, StateValue
+from conbo.recording import recorded
 
 DEFAULT_STATES = StratifiedStates()
 LEAST_SHARE = 0.25  # least fraction of the usual number of states that a member gets, however small its weight is
@@ -151,6 +152,8 @@ class ConditionalAcquisition:
             gains, weights = ahead(points, rows), chosen.weights[rows]
             return (weights * gains.values).sum(-1), gains.gradient(weights)
 
+        if starts.is_cuda and isinstance(ahead, Recordable) and ahead.is_recordable:
+            return recorded(function, starts)
         return function
 
 

@@ -14,6 +14,7 @@ and the compiled loops of `compiled_ascent` on a CPU with Numba.
 """
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -23,9 +24,10 @@ from conbo.constrained_steps import constrained_steps
 from conbo.models import compiled, compiled_ascent
 from conbo.models.columns import squared_distances
 from conbo.models.conditioned import Conditioned, LookAhead
-from conbo.models.factorization import factorize
+from conbo.models.factorization import cholesky_solved, factorize
 from conbo.models.feature_limits import FeatureLimits
 from conbo.models.kernels import Factor
+from conbo.recording import repeat
 
 FIRST_RADIUS = 1.5  # first radius of the trust region, in scaled inputs: about two thirds of a Matérn lengthscale
 
@@ -150,24 +152,29 @@ class ActionFunctions:
 
     def _maximize_torch(self, starts: Tensor, z: Tensor, steps: int, keep_correlation: bool) -> Maxima:
         lower, upper, free = self.box
-        x = starts if self.limits is None else self.limits.project(starts)[0]
+        x = starts.clone() if self.limits is None else self.limits.project(starts)[0]
         value, gradient, hessian = self.derivatives(x, z)
         radius = torch.full_like(value, FIRST_RADIUS)
-        for _ in range(steps):
+
+        def step() -> tuple[Tensor, ...]:
             if self.limits is None:
-                step, length = newton_step(x, gradient, hessian, lower, upper, free, radius)
-                there = (x + step).clamp(lower, upper)
-                inside = torch.ones_like(value, dtype=torch.bool)
+                move, length = newton_step(x, gradient, hessian, lower, upper, free, radius)
+                there, inside = (x + move).clamp(lower, upper), None
             else:
-                step, length = limited_step(x, gradient, hessian, self.box, radius, self.limits)
-                there, inside = self.limits.project((x + step).clamp(lower, upper))
+                move, length = limited_step(x, gradient, hessian, self.box, radius, self.limits)
+                there, inside = self.limits.project((x + move).clamp(lower, upper))
             new_value, new_gradient, new_hessian = self.derivatives(there, z)
-            better = inside & (new_value > value)
-            radius = torch.where(better, torch.where(length >= 0.99 * radius, 2 * radius, radius), length / 4)
-            x = torch.where(better[..., None], there, x)
-            value = torch.where(better, new_value, value)
-            gradient = torch.where(better[..., None], new_gradient, gradient)
-            hessian = torch.where(better[..., None, None], new_hessian, hessian)
+            better = new_value > value if inside is None else inside & (new_value > value)
+            wider = torch.where(length >= 0.99 * radius, 2 * radius, radius)
+            torch.where(better, wider, length / 4, out=radius)
+            torch.where(better[..., None], there, x, out=x)
+            torch.where(better, new_value, value, out=value)
+            torch.where(better[..., None], new_gradient, gradient, out=gradient)
+            torch.where(better[..., None, None], new_hessian, hessian, out=hessian)
+            return ()
+
+        recordable = x.is_cuda and self.limits is None and self.factor.profile.built_in
+        repeat(step, steps, x.device if recordable else None)
         mean, slope, correlation = self.at(x)
         return Maxima(x, mean, slope, correlation if keep_correlation else correlation[..., :0])
 
@@ -178,27 +185,28 @@ class ActionFunctions:
         constants `mean_constant` and `slope_constant`, because searches compare values of the same function. The
         gradients are (r, q, width), and the Hessians (r, q, width, width).
         """
-        points = self.points
-        profile = self.factor.profile.tables
-        value, slope, curve = profile(squared_distances(x, points))  # each (r, q, n)
-        weights = self.mean_weights[:, None] + z[..., None] * self.slope_weights[:, None]
-        away = x - self.new_points[:, None]  # (r, q, features)
-        own_value, own_slope, own_curve = profile(away.square().sum(-1))
-        own_weight = z * self.new_weights[:, None]
-        pull, curve_weights = weights * slope, weights * curve
-        total = (weights * value).sum(-1) + own_weight * own_value
-        gradient = pull @ points - pull.sum(-1, keepdim=True) * x - (own_weight * own_slope)[..., None] * away
-        # Σ curve_weights (x-p)(x-p)ᵀ, expanded so that the sums over points are matrix products
-        first, n_features = curve_weights @ points, points.shape[-1]
-        outer = points[:, :, None] * points[:, None, :]
-        second = (curve_weights @ outer.flatten(1)).unflatten(-1, (n_features, n_features))
-        mixed = x[..., :, None] * first[..., None, :]
-        square = curve_weights.sum(-1)[..., None, None] * x[..., :, None] * x[..., None, :]
-        hessian = second - mixed - mixed.mT + square
-        hessian = hessian + (own_weight * own_curve)[..., None, None] * away[..., :, None] * away[..., None, :]
-        diagonal = -(pull.sum(-1) + own_weight * own_slope)
-        eye = torch.eye(n_features, dtype=x.dtype, device=x.device)
-        return total, gradient, hessian + diagonal[..., None, None] * eye
+        points, n = self.points, len(self.points)
+        away = x - self.new_points[:, None]  # (r, q, width)
+        # the new point comes last, behind the observed ones
+        seen = self.mean_weights[:, None] + z[..., None] * self.slope_weights[:, None]
+        weights = torch.cat([seen, (z * self.new_weights[:, None])[..., None]], -1)  # (r, q, n + 1)
+        squares = torch.cat([squared_distances(x, points), away.square().sum(-1, keepdim=True)], -1)
+        value, slope, curve = self.factor.profile.tables(squares)
+        pull, bent = weights * slope, weights * curve
+        old, new = bent[..., :n], bent[..., n:]
+        total_pull = pull.sum(-1, keepdim=True)
+        gradient = pull[..., :n] @ points + pull[..., n:] * self.new_points[:, None] - total_pull * x
+        # Σ old (x-p)(x-p)ᵀ over the observed points p, expanded so that the sums are matrix products
+        second = (old @ self._outer).unflatten(-1, 2 * points.shape[-1:])
+        mixed = x[..., :, None] * torch.sub(old @ points, old.sum(-1, keepdim=True) * x, alpha=0.5)[..., None, :]
+        hessian = second - mixed - mixed.mT + (new * away)[..., :, None] * away[..., None, :]
+        hessian.diagonal(dim1=-2, dim2=-1).sub_(total_pull)
+        return (weights * value).sum(-1), gradient, hessian
+
+    @cached_property
+    def _outer(self) -> Tensor:
+        """The outer product of each observed point with itself, as a row: (n, width²)."""
+        return (self.points[:, :, None] * self.points[:, None, :]).flatten(1)
 
 
 def newton_step(
@@ -212,12 +220,13 @@ def newton_step(
     stuck = ~free | ((x <= lower) & (gradient < 0)) | ((x >= upper) & (gradient > 0))
     gradient = torch.where(stuck, 0.0, gradient)
     fixed = stuck[..., :, None] | stuck[..., None, :]
-    eye = torch.eye(x.shape[-1], dtype=x.dtype, device=x.device)
-    bowl = torch.where(fixed, eye, -hessian)
-    factor, failed = factorize(bowl)
-    lifted, lost = factorize(bowl + missing_curvature(torch.where(fixed, 0.0, -hessian))[..., None, None] * eye)
-    factor = torch.where(failed[..., None, None], lifted, factor)
-    step = torch.cholesky_solve(gradient[..., None], factor)[..., 0]
+    bowl = torch.where(fixed, 0.0, -hessian)
+    both = torch.stack([bowl, bowl])  # the second is lifted until it is positive definite
+    both.diagonal(dim1=-2, dim2=-1).add_(stuck)
+    both[1].diagonal(dim1=-2, dim2=-1).add_(missing_curvature(bowl)[..., None])
+    factors, (failed, lost) = factorize(both)
+    factor = torch.where(failed[..., None, None], factors[1], factors[0])
+    step = cholesky_solved(factor, gradient[..., None])[..., 0]
     step = torch.where((failed & lost)[..., None], 0.0, step)  # no step, because the Hessian is not finite
     length = step.norm(dim=-1)
     shrink = (radius / length.clamp_min(1e-300)).clamp_max(1.0)
@@ -229,9 +238,9 @@ def missing_curvature(matrices: Tensor) -> Tensor:
 
     The result (...) is one number per matrix, from Gershgorin's lower bound on its smallest eigenvalue.
     """
-    diagonal = matrices.diagonal(dim1=-2, dim2=-1)
-    excess = matrices.abs().sum(-1) - diagonal.abs() - diagonal
-    return (excess.amax(-1) + 1e-3 * matrices.abs().amax((-2, -1))).clamp_min(1e-300)
+    sizes, diagonal = matrices.abs(), matrices.diagonal(dim1=-2, dim2=-1)
+    excess = torch.sub(sizes.sum(-1), diagonal.clamp_min(0), alpha=2)  # Σ_j≠i |a_ij| - a_ii
+    return torch.add(excess.amax(-1), sizes.amax((-2, -1)), alpha=1e-3).clamp_min(1e-300)
 
 
 def limited_step(

@@ -13,9 +13,8 @@ Features: TypeAlias = tuple[Tensor, Tensor]  # scaled inputs of p points: states
 
 def squared_distances(a: Tensor, b: Tensor) -> Tensor:
     """Return squared distances |a_i - b_j|² (..., p, q) between p points a (..., p, d) and q points b (..., q, d)."""
-    cross = a @ b.mT
-    result = a.square().sum(-1)[..., :, None] + b.square().sum(-1)[..., None, :] - 2 * cross
-    return result.clamp_min_(0)
+    lengths = a.square().sum(-1)[..., :, None] + b.square().sum(-1)[..., None, :]
+    return torch.sub(lengths, a @ b.mT, alpha=2).clamp_min_(0)
 
 
 @dataclass(frozen=True)

@@ -164,7 +164,8 @@ class ExactGains:
 class SelectedSets:
     """Some sets of states of a `StatesAhead`, with the actions that the last searches found in them."""
 
-    numbers: list[int]  # indices of these k sets among all sets
+    indices: Tensor  # (k,), indices of these sets among all sets
+    numbers: list[int]  # the same indices
     rows: StateRows
     states: Tensor  # (k·m, d_s)
     limits: FeatureLimits | None
@@ -183,6 +184,17 @@ class StatesAhead:
         self._rows = state_rows(gains.posterior, states)
         self._last: dict[int, Tensor] = {}  # the last maximizers (m, q, width), by the index of the set
         self._selected: SelectedSets | None = None  # a local search asks for the same sets many times
+
+    @property
+    def is_recordable(self) -> bool:
+        """Whether all calls but the first run the same operations, without waiting for the GPU.
+
+        This is so without categories, integer actions, constraints, effects of seeds, and correlations of users.
+        """
+        gains = self._gains
+        space, profile = gains.pool.space, gains.posterior.kernel.actions.profile
+        plain = space.feasible_set is None and not space.has_integer_actions and not gains.seen_seeds
+        return plain and profile.built_in and not any(space.state_categories + space.action_categories)
 
     def __call__(self, candidates: Tensor, rows: Tensor) -> LineGains:
         """Return knowledge gradients (k, m) of candidates (k, d); candidate i uses the m states of set `rows[i]`."""
@@ -206,7 +218,10 @@ class StatesAhead:
 
     def _select(self, rows: Tensor) -> SelectedSets:
         """Return the sets of states with indices `rows` (k,), with the maximizers that the last search found there."""
-        numbers, before = rows.tolist(), self._selected
+        before = self._selected
+        if before is not None and before.indices is rows:  # without a look at the indices, which may be on a GPU
+            return before
+        numbers = rows.tolist()
         if before is not None and before.numbers == numbers:
             return before
         if before is not None and before.last is not None:
@@ -215,7 +230,7 @@ class StatesAhead:
         last = torch.cat(known) if len(known) == len(numbers) else None
         states = self._states[rows].flatten(0, 1)
         limits = feature_limits(self._gains.pool.limit_shapes, states)
-        self._selected = SelectedSets(numbers, self._rows.select(rows), states, limits, last)
+        self._selected = SelectedSets(rows, numbers, self._rows.select(rows), states, limits, last)
         return self._selected
 
     def _maxima(self, functions: ActionFunctions, nodes: Tensor, sets: SelectedSets) -> Maxima:
@@ -230,7 +245,12 @@ class StatesAhead:
             starts, steps = self._cold_starts(functions, nodes, sets.states), COLD_STEPS
         maxima = functions.maximize(starts, nodes, steps, keep_correlation=True)
         maxima = shared_between_nodes(snapped(self._gains.pool.space, functions, maxima), nodes)
-        sets.last = maxima.actions
+        if sets.last is None:
+            sets.last = maxima.actions.clone()
+        else:
+            sets.last.copy_(
+                maxima.actions
+            )  # in place, because a recording of this call reads and writes the same tensor
         return maxima
 
     def _cold_starts(self, functions: ActionFunctions, nodes: Tensor, states: Tensor) -> Tensor:

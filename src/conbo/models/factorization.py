@@ -25,6 +25,16 @@ def factorize(matrices: Tensor) -> tuple[Tensor, Tensor]:
     return factors, info + (trace - trace) != 0  # x - x is zero if x is finite, and NaN otherwise
 
 
+def cholesky_solved(factors: Tensor, columns: Tensor) -> Tensor:
+    """Return the inverse of K times the given c columns (..., n, c), for the lower Cholesky factors (..., n, n) of K.
+
+    For few columns this is several times faster than `torch.cholesky_solve`, which copies the factors; and unlike that
+    function it can be recorded on a GPU.
+    """
+    half = torch.linalg.solve_triangular(factors, columns, upper=False)
+    return torch.linalg.solve_triangular(factors.mT, half, upper=True)
+
+
 def cholesky(matrix: Tensor) -> Tensor:
     """Return the lower Cholesky factor of a matrix (n, n).
 

@@ -121,6 +121,15 @@ class StateValue(Protocol):
 
 
 @runtime_checkable
+class Recordable(Protocol):
+    """A function, from `StateValue.at`, that can be recorded on a GPU: see `conbo.recording`."""
+
+    @property
+    def is_recordable(self) -> bool:
+        """Whether all calls but the first run the same operations, without waiting for the GPU, for the same sets."""
+
+
+@runtime_checkable
 class KnowsSeeds(Protocol):
     """A `StateValue` that may depend on the seed with which the new reward is simulated."""
 

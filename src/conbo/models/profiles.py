@@ -144,8 +144,8 @@ def matern52(squared_distance: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """
     r = squared_distance.sqrt()
     decay = torch.exp(-r)
-    third = decay / 3
-    return (1 + r + squared_distance / 3) * decay, (1 + r) * third, third
+    third, start = decay / 3, 1 + r
+    return (start + squared_distance / 3) * decay, start * third, third
 
 
 def _matern52_in_place(squared_distance: Tensor) -> Tensor:

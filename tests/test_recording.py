@@ -1,0 +1,56 @@
+"""What is recorded on a GPU and replayed gives the results of the function itself, also if it cannot be recorded."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from conbo.recording import Recording, recorded, repeat
+
+NO_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA device")
+DEVICES = ["cpu", pytest.param("cuda", marks=NO_GPU)]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("times", [0, 1, 2, 3, 7])
+def test_a_step_is_repeated_as_often_as_asked(times: int, device: str) -> None:
+    total = torch.zeros(3, device=device)
+
+    def step() -> tuple[Tensor, ...]:
+        total.add_(torch.arange(3.0, device=device))
+        return ()
+
+    repeat(step, times, total.device if total.is_cuda else None)
+    assert total.tolist() == [0.0, times, 2.0 * times]
+
+
+@NO_GPU
+def test_a_recording_reads_its_tensors_anew() -> None:
+    point = torch.ones(2, device="cuda")
+    double = Recording(lambda: (2 * point,), point.device)
+    assert double()[0].tolist() == [2.0, 2.0]
+    point.copy_(torch.tensor([3.0, 5.0]))
+    assert double()[0].tolist() == [6.0, 10.0]
+
+
+@NO_GPU
+def test_a_function_that_waits_for_the_gpu_is_called_instead() -> None:
+    point = torch.ones(2, device="cuda")
+    waits = Recording(lambda: (point * float(point.sum()),), point.device)
+    assert waits()[0].tolist() == [2.0, 2.0]
+    point.fill_(3.0)
+    assert waits()[0].tolist() == [18.0, 18.0]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_searches_that_ended_do_not_change_the_others(device: str) -> None:
+    starts = torch.tensor([[0.1], [0.2], [0.3]], device=device)
+
+    def function(points: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        return points[:, 0] ** 2 + rows, 2 * points
+
+    same = recorded(function, starts) if device == "cuda" else function
+    for kept in ([0, 1, 2], [0, 1, 2], [0, 2], [2]):
+        rows = torch.tensor(kept, device=device)
+        points = starts[rows] + len(kept)
+        for ours, theirs in zip(same(points, rows), function(points, rows), strict=True):
+            torch.testing.assert_close(ours, theirs)
