@@ -34,7 +34,7 @@ from torch import Tensor
 
 from conbo.models.exact import ExactPosterior, solved, variances_at
 from conbo.models.factored import Factored, factored
-from conbo.models.factorization import cholesky
+from conbo.models.factorization import cholesky, cholesky_solved
 from conbo.models.heteroscedastic_noise import HeteroscedasticNoise
 from conbo.models.kernels import Kernel
 from conbo.models.pathwise import DrawnPaths
@@ -239,7 +239,7 @@ def approximate(
     root, total = summary.root, summary.total
     eye = torch.eye(len(root), dtype=root.dtype, device=root.device)
     informed = cholesky(eye + total.information)
-    weights = torch.linalg.solve_triangular(root.mT, torch.cholesky_solve(total.pull[:, None], informed), upper=True)
+    weights = torch.linalg.solve_triangular(root.mT, cholesky_solved(informed, total.pull[:, None]), upper=True)
     # (R Rᵀ)⁻¹ = L⁻ᵀ (I - (I + S)⁻¹) L⁻¹, so R = L U⁻¹ for the lower triangular U with UᵀU = I - (I + S)⁻¹
     told = eye - torch.cholesky_inverse(informed) + LEAST_SHARE * eye
     lower = cholesky(told.flip(0, 1)).mT.flip(0, 1)

@@ -26,13 +26,14 @@ import torch
 from torch import Tensor
 
 from conbo.models.columns import Features
+from conbo.models.factorization import cholesky_solved
 from conbo.models.heteroscedastic_noise import HeteroscedasticNoise
 from conbo.models.kernels import Kernel
 from conbo.models.posterior import Moments
 
 # up to this number of observations, and on a GPU always, the factor is inverted: products are then faster than solves
 MOST_INVERTED = 300
-WORK_PER_SOLVE = 10**9  # most multiplications in one triangular solve, which Ctrl-C cannot interrupt
+WORK_PER_SOLVE = 4 * 10**9  # most multiplications in one triangular solve, which Ctrl-C cannot interrupt
 CHUNK = 4096  # points evaluated at once, so that their covariances with the observations fit in the processor's cache
 
 
@@ -121,7 +122,7 @@ class Conditioned:
         if len(self.factor) <= MOST_INVERTED or self.factor.is_cuda:
             return self._inverse_factor.mT @ (self._inverse_factor @ columns)
         most = max(1, WORK_PER_SOLVE // max(1, len(self.factor)) ** 2)
-        parts = [torch.cholesky_solve(part, self.factor) for part in columns.split(most, -1)]
+        parts = [cholesky_solved(self.factor, part) for part in columns.split(most, -1)]
         return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
 
     def mean(self, points: Tensor) -> Tensor:

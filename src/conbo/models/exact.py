@@ -10,6 +10,7 @@ from conbo.models.conditioned import Conditioned
 from conbo.models.exact_gains import ExactGains, ExactLines, lines_at
 from conbo.models.exact_search import ActionPool
 from conbo.models.factored import Factored, factored
+from conbo.models.factorization import cholesky_solved
 from conbo.models.heteroscedastic_noise import HeteroscedasticNoise
 from conbo.models.kernels import Kernel
 from conbo.models.page_record import page_record
@@ -173,5 +174,5 @@ def solved(
 
     `constant` is the prior mean, and `new_noise` the variance of the noise of further rewards.
     """
-    weights = torch.cholesky_solve((rewards - constant)[:, None], known.factor)[:, 0]
+    weights = cholesky_solved(known.factor, (rewards - constant)[:, None])[:, 0]
     return ExactPosterior(kernel, constant, new_noise, *kernel.scaled(known.points), known.factor, weights)

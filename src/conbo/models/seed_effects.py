@@ -32,7 +32,7 @@ from torch import Tensor
 from conbo.models.columns import Features
 from conbo.models.conditioned import LookAhead
 from conbo.models.exact import ExactPosterior, variances_at
-from conbo.models.factorization import cholesky
+from conbo.models.factorization import cholesky, cholesky_solved
 from conbo.models.kernels import Kernel, ProductKernel
 from conbo.models.pathwise import DrawnPaths
 from conbo.models.prior_draws import random_normals
@@ -265,7 +265,7 @@ def condition_with_seeds(
     covariance = covariance + effect.shared(seeds, seeds) * effect.covariance(features, features)
     covariance.diagonal().add_(variances_at(points, noise))
     factor = cholesky(covariance)
-    weights = torch.cholesky_solve((rewards - constant)[:, None], factor)[:, 0]
+    weights = cholesky_solved(factor, (rewards - constant)[:, None])[:, 0]
     new_noise, new_seed = effect.variance + within, seeds.new_tensor([NEW_SEED])
     return SeededPosterior(
         kernel, constant, new_noise, *here, factor, weights, effect, within, seeds, features, new_seed
