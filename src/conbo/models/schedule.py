@@ -13,7 +13,7 @@ up to 255           the fit uses every reward; all models are tried with up to 6
                     probable at the last of these numbers are tried
 256 to 263          the fit uses every reward, and tries all models
 from 264            the fit uses the first m(n) rewards; the Cholesky factor grows in fixed blocks
-m above 750         the fit uses 750 of the first m rewards, evenly spaced from the first to the last
+m above 500         the fit uses 500 of the first m rewards, evenly spaced from the first to the last
 ==================  =================================================================================
 """
 
@@ -22,7 +22,7 @@ LEAST_STEP = 2  # least number of rewards between two fits that try all models
 EVERY_REWARD = 256  # the first m of the schedule; with fewer rewards, every fit uses all of them
 STEP_SHARE = 10  # m grows by one tenth (1 / STEP_SHARE) at each step
 LATE_SHARE = 32  # a step to m waits for m / LATE_SHARE more rewards, because workers may still report earlier trials
-MOST_FITTED = 750  # largest number of rewards that a fit uses: more hardly change hyperparameters, but cost n³
+MOST_FITTED = 500  # largest number of rewards that a fit uses: more hardly change hyperparameters, but cost n³
 LONG_BLOCK = 512  # rows of a block among the first m: a block takes well below a second, so that Ctrl-C is answered
 SHORT_BLOCK = 32  # rows of a block beyond the first m: one more reward recomputes at most one such block
 
