@@ -79,7 +79,7 @@ METHODS: dict[str, Method] = {
                 starts=6,
                 iterations=40,
                 finalists=4,
-                halving=SuccessiveHalving(iterations=4, survivors=4),
+                halving=SuccessiveHalving(iterations=4, survivors=2),
             ),
         ),
         _method("conbo-3", Maximizer(ConBO(HybridKG(n_z=3, spread=1.0, estimate="lower"), GaussianStates()))),

@@ -24,7 +24,7 @@ from conbo.quasi_random import sobol
 from conbo.search.action_candidates import action_candidates
 
 # If the model is an average of models, a search uses only the most probable ones, up to this total weight.
-WEIGHT_SEARCHED = 0.8
+WEIGHT_SEARCHED = 0.5
 NEAR_POLICY = 0.25  # fraction of the screened points whose actions are near those of the current policy
 REACH = 0.1  # standard deviation of these actions around the policy's, in every column of the unit cube
 RELATIVE_GAIN = 1e-3  # a local search ends when a step promises less than this fraction of the best screened value
