@@ -15,8 +15,11 @@ from conbo.acquisition.expected_max import expected_max
 from conbo.belief import Belief
 
 
-def optuna_ask(belief: Belief) -> Callable[[], None]:
-    """Give Optuna's GPSampler the observations of a belief; return a function that asks it once."""
+def optuna_asks(belief: Belief, asks: int = 1) -> Callable[[], None]:
+    """Give Optuna's GPSampler the observations of a belief; return a function that asks it several times.
+
+    Before the last ask it knows all observations, before the last but one it knows one less, and so on.
+    """
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -24,12 +27,17 @@ def optuna_ask(belief: Belief) -> Callable[[], None]:
     names = [f"p{i}" for i in range(points.shape[1])]
     distributions: dict[str, Any] = {name: optuna.distributions.FloatDistribution(0.0, 1.0) for name in names}
     study = optuna.create_study(direction="maximize", sampler=optuna.samplers.GPSampler(seed=0, n_startup_trials=1))
-    for point, reward in zip(points.tolist(), rewards.tolist(), strict=True):
-        parameters = dict(zip(names, point, strict=True))
-        study.add_trial(optuna.trial.create_trial(params=parameters, distributions=distributions, value=reward))
+    trials = [
+        optuna.trial.create_trial(params=dict(zip(names, point, strict=True)), distributions=distributions, value=reward)
+        for point, reward in zip(points.tolist(), rewards.tolist(), strict=True)
+    ]
+    known = len(trials) - asks + 1
+    study.add_trials(trials[:known])
 
     def ask() -> None:
-        study.ask(distributions)
+        for number in range(known, len(trials) + 1):
+            study.tell(study.ask(distributions), state=optuna.trial.TrialState.FAIL)
+            study.add_trials(trials[number : number + 1])
 
     return ask
 

@@ -174,10 +174,10 @@ def peer_ask(who: str, n: int) -> Row:
     told = data("ripples", n)
     rewards = (told.rewards - told.rewards.mean()) / told.rewards.std()
     if who == "optuna":
-        from peers import optuna_ask
+        from peers import optuna_asks
 
         first = fit_belief(SPACE, bind(None, SPACE), told.first(20), GaussianProcess())
-        ask = optuna_ask(replace(first, observations=told))
+        ask = optuna_asks(replace(first, observations=told))
     else:
         ask = botorch_ask(told.points, rewards)
     wall, processor = time.perf_counter(), time.process_time()
