@@ -28,7 +28,9 @@ def optuna_asks(belief: Belief, asks: int = 1) -> Callable[[], None]:
     distributions: dict[str, Any] = {name: optuna.distributions.FloatDistribution(0.0, 1.0) for name in names}
     study = optuna.create_study(direction="maximize", sampler=optuna.samplers.GPSampler(seed=0, n_startup_trials=1))
     trials = [
-        optuna.trial.create_trial(params=dict(zip(names, point, strict=True)), distributions=distributions, value=reward)
+        optuna.trial.create_trial(
+            params=dict(zip(names, point, strict=True)), distributions=distributions, value=reward
+        )
         for point, reward in zip(points.tolist(), rewards.tolist(), strict=True)
     ]
     known = len(trials) - asks + 1

@@ -30,8 +30,9 @@ REACH = 0.1  # standard deviation of these actions around the policy's, in every
 RELATIVE_GAIN = 1e-3  # a local search ends when a step promises less than this fraction of the best screened value
 SAME_END = 1e-3  # two local searches have the same result if every coordinate differs by less than this
 FIRST_STEP = 0.05  # length of a local search's first step, in the unit cube
-FEW_STATES = 50  # number of categorical states above which the best actions are also screened in all screened states
-CROSSED_ACTIONS = 2  # number of best actions that are screened in all screened states
+FEW_STATES = 50  # number of categorical states above which more points are screened, because climbs keep categories
+MORE_SCREENED = 2  # how many times as many points are then screened
+CROSSED_ACTIONS = 2  # number of best actions that are then screened in all screened states
 FLAT = 1e-10  # highest value, in standardized rewards, up to which an acquisition function is considered flat
 
 
@@ -126,9 +127,10 @@ class Maximizer:
         """
         belief = belief.of_most_probable(WEIGHT_SEARCHED)
         acquisition = PerCost(WhereFeasible(self.acquisition)).build(belief, generator)
-        candidates = screening_points(belief, self.screened, generator, state)
+        many = state is None and has_many_categories(belief)
+        candidates = screening_points(belief, self.screened * (MORE_SCREENED if many else 1), generator, state)
         screened = acquisition.screen(candidates)
-        if state is None and has_many_categories(belief):
+        if many:
             more = crossed(belief, candidates, screened)
             candidates, screened = torch.cat([candidates, more]), torch.cat([screened, acquisition.screen(more)])
         chosen = spread_best(belief, candidates, screened, self.starts)
