@@ -49,7 +49,7 @@ class StateDistribution(Protocol):
         """Map a tensor of uniform points u (n, d) of the unit cube to a tensor of states (n, d) that follow P[s]."""
 
     def density(self, states: Tensor) -> Tensor:
-        """Return the density (...) of P[s] at states (..., d).
+        """Return the density (...) of P[s] at states (..., d_s).
 
         The probability of an integer or a category is spread evenly over its interval of the unit cube.
         """
@@ -113,7 +113,7 @@ class IndependentStates:
         return tensor(self.transform(array(u)))
 
     def density(self, states: Tensor) -> Tensor:
-        """Return the density (...) of P[s] at states (..., d)."""
+        """Return the density (...) of P[s] at states (..., d_s)."""
         points = array(states)
         density = inside(points)
         for column, one in enumerate(self.marginals):
@@ -180,7 +180,7 @@ class FeasibleStates:
         return tensor(self.transform(array(u)))
 
     def density(self, states: Tensor) -> Tensor:
-        """Return the density (...) of P[s] at states (..., d); it is zero at states without a feasible action."""
+        """Return the density (...) of P[s] at states (..., d_s); it is zero at states without a feasible action."""
         points = array(states)
         possible = self._possible(points.reshape(-1, points.shape[-1])).reshape(points.shape[:-1])
         return self.base.density(states) * tensor(possible / self.share)

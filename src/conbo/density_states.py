@@ -68,7 +68,7 @@ class WeightedStates:
         return tensor(self.transform(array(u)))
 
     def density(self, states: Tensor) -> Tensor:
-        """Return the normalized density (...) of P[s] at states (..., d)."""
+        """Return the normalized density (...) of P[s] at states (..., d_s)."""
         points = array(states)
         rows = points.reshape(math.prod(points.shape[:-1]), self.space.n_state_dims)
         density = _unit_density(self.recipe, self.space, rows) / self.normalizer

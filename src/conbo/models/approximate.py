@@ -196,8 +196,9 @@ class ApproximatePosterior(ExactPosterior):
     ) -> ExactPosterior:
         """Return the posterior given these observations instead of its own, with the same hyperparameters.
 
-        The result is exact if there are at most MOST_EXACT observations. The simulator `seeds` are ignored, because
-        this model has no effects of seeds.
+        With more than MOST_EXACT observations, the result is an `ApproximatePosterior`, a kind of `ExactPosterior` that
+        summarizes them by inducing points. The simulator `seeds` are ignored, because this model has no effects of
+        seeds.
         """
         known = self.noise if noise is None else noise
         return condition_by_size(self.kernel, self.constant, known, points, rewards, self.noise)[0]

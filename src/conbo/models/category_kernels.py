@@ -181,8 +181,9 @@ class CategoryKernel(Kernel):
     def scale(self, a: Tensor, b: Tensor) -> Tensor:
         """Return A (..., p, q) of the kernel A κ + B, where κ is the correlation of actions.
 
-        A = T k_C, where T is the covariance of the states' categories, and k_C the correlation of their numeric
-        columns. The p states a (..., p, width) and the q states b (..., q, width) are given as scaled inputs.
+        A = T k_C, where T is the covariance of the states' categories, and k_C the correlation of the states' numeric
+        columns. B does not depend on the actions; see `offset`. The p states a (..., p, width) and the q states b (...,
+        q, width) are given as scaled inputs.
         """
         table = self.categories.covariance(self.choices(a), self.choices(b))
         return table * self._numbers(a, b)[0] if self.states.columns.numeric else table

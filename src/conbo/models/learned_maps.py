@@ -71,10 +71,10 @@ class LearnedMaps:
     def gradients(self, parameters: Tensor, in_values: Tensor) -> Tensor:
         """Return the gradients (r, 2) of r log-densities with respect to the parameters (r, 2) of r maps.
 
-        A row of parameters is (log t, λ): t is the distance from the best reward to the ceiling in units of `reach`,
-        and λ the power. The log-density of a map has two terms. The first is a function of the n mapped and
-        standardized rewards; `in_values` (r, n) holds its gradients with respect to them. The second is
-        log(Jacobian · prior) of the map, as `values` returns it.
+        A row of parameters is (log t, λ): t is the distance from the best reward to the ceiling, divided by the
+        attribute `reach`, and λ is the power. The log-density of a map is the sum of a function of the n mapped and
+        standardized rewards, and of log(Jacobian · prior), which `values` returns. `in_values` (r, n) holds the
+        gradients of that function with respect to the mapped rewards, which the chain rule needs.
         """
         distance, power, below = self._below(parameters)
         n, growth = below.shape[1], torch.expm1(power * below)

@@ -82,9 +82,10 @@ class Mode:
         return self.target.peak(self.parameters)
 
     def like(self, other: "Mode") -> "Mode":
-        """Return a copy of `other`, a mode for the same rewards, with the output map and `log_jacobian` of this mode.
+        """Return a copy of `other` with the output map and `log_jacobian` of this mode.
 
-        `other` comes from a local search, which does not set these two fields, even if its rewards are mapped ones.
+        Both are modes of the hyperparameters' density, for rewards that were mapped in the same way. `other` comes from
+        a local search, which knows only the mapped rewards and so leaves these two fields empty.
         """
         return replace(other, output=self.output, log_jacobian=self.log_jacobian)
 

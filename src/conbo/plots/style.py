@@ -169,7 +169,8 @@ def surface(
 def _levels(z: NDArray[np.float64], high_is_good: bool) -> tuple[NDArray[np.float64], bool]:
     """The edges of the color bands, which are round and evenly spaced, and whether the worst values lie beyond them.
 
-    On the side of bad values, the edges extend about as far from the median as the best value does, or less far.
+    The best value sets how far the edges may extend from the median. On the side of bad values they extend no farther,
+    up to rounding, so extreme bad values lie beyond the last edge.
     """
     low, median, high = (float(part) for part in (z.min(), np.median(z), z.max()))
     if high_is_good and high > median:
