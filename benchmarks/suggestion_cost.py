@@ -121,6 +121,7 @@ def ask(quick: bool) -> Iterable[Row]:
     of conbo's asks fit only the models that were probable before; one of the ten tries all models.  So does the first
     ask of a process, whose time is `conbo_first_s`.  `ratio_to_optuna` compares with Optuna as it comes, and
     `ratio_to_one_thread` with Optuna after `torch.set_num_threads(1)`, with which it is faster on some machines.
+    Ax is asked once, and compared with conbo's first ask.
     """
     from peers import ax_ask, optuna_asks
 
@@ -153,7 +154,7 @@ def ask(quick: bool) -> Iterable[Row]:
             "ratio_to_optuna": medians["conbo"] / medians["optuna"],
             "ratio_to_one_thread": medians["conbo"] / medians["optuna_one_thread"],
             "first_to_optuna": medians["conbo_first"] / medians["optuna"],
-            "ratio_to_ax": medians["conbo"] / medians["ax"],
+            "ratio_to_ax": medians["conbo_first"] / medians["ax"],
         }
 
 

@@ -1,5 +1,7 @@
 """What is recorded on a GPU and replayed gives the results of the function itself, also if it cannot be recorded."""
 
+from threading import Thread
+
 import pytest
 import torch
 from torch import Tensor
@@ -27,6 +29,7 @@ def test_a_step_is_repeated_as_often_as_asked(times: int, device: str) -> None:
 def test_a_recording_reads_its_tensors_anew() -> None:
     point = torch.ones(2, device="cuda")
     double = Recording(lambda: (2 * point,), point.device)
+    assert double.is_recorded
     assert double()[0].tolist() == [2.0, 2.0]
     point.copy_(torch.tensor([3.0, 5.0]))
     assert double()[0].tolist() == [6.0, 10.0]
@@ -34,11 +37,20 @@ def test_a_recording_reads_its_tensors_anew() -> None:
 
 @NO_GPU
 def test_a_function_that_waits_for_the_gpu_is_called_instead() -> None:
-    point = torch.ones(2, device="cuda")
-    waits = Recording(lambda: (point * float(point.sum()),), point.device)
-    assert waits()[0].tolist() == [2.0, 2.0]
-    point.fill_(3.0)
-    assert waits()[0].tolist() == [18.0, 18.0]
+    point, found = torch.ones(2, device="cuda"), list[list[float]]()
+
+    def waits() -> None:  # in a thread of its own, in which nothing more is recorded then
+        product = Recording(lambda: (point * float(point.sum()),), point.device)
+        again = Recording(lambda: (2 * point,), point.device)
+        assert [product.is_recorded, again.is_recorded] == [False, False]
+        found.append(product()[0].tolist())
+        point.fill_(3.0)
+        found.extend([product()[0].tolist(), again()[0].tolist()])
+
+    thread = Thread(target=waits)
+    thread.start()
+    thread.join()
+    assert found == [[2.0, 2.0], [18.0, 18.0], [6.0, 6.0]]
 
 
 @pytest.mark.parametrize("device", DEVICES)

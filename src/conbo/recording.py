@@ -1,22 +1,62 @@
 """Records what a function launches on a GPU, and replays it, which is much faster than calling the function again.
 
-With few rewards or few points, a GPU computes each operation in a few microseconds, but Python needs ten times as long
-to launch it.  A recording (a CUDA graph) launches hundreds of operations at once.
+Most operations of a search are so small that Python needs longer to launch them than the GPU to compute them.  A
+recording (a CUDA graph) launches hundreds of operations at once.
 """
 
+import logging
+import threading
 from collections.abc import Callable
-from contextlib import suppress
-from functools import cache
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
 from conbo.ascent import BatchedFunction
 
+Function: TypeAlias = Callable[[], tuple[Tensor, ...]]
+
 FEWEST_REPEATED = 3  # fewer calls are not recorded, because recording takes as long as a call
 
-_STARTED: set[torch.device] = set()  # devices on which a step was computed without a recording
+_log = logging.getLogger("conbo")
+
+
+@dataclass
+class _Recorder:
+    """What the recordings that one thread makes on one GPU have in common."""
+
+    stream: torch.cuda.Stream  # only for recording; recordings are replayed on the current stream
+    first: torch.cuda.CUDAGraph  # kept, because later recordings use its memory: they are replayed one after another
+    works: bool = True  # False after something could not be recorded
+
+    def record(self, graph: torch.cuda.CUDAGraph, memory: Any, function: Function) -> tuple[Tensor, ...]:
+        """Record what a function launches, in the given memory or in new memory, and return its results.
+
+        If that fails, `works` is False afterwards.
+        """
+        self.stream.wait_stream(torch.cuda.current_stream())
+        try:
+            with torch.cuda.stream(self.stream):
+                graph.capture_begin(memory, capture_error_mode="thread_local")
+                try:
+                    return function()
+                finally:
+                    graph.capture_end()
+        except RuntimeError as error:
+            self.works = False
+            _log.info("A search is not recorded on the GPU, and takes longer: %s", error)
+            return ()
+
+
+class _Recorders(threading.local):
+    """The recorders of a thread.  Threads share none, so that they do not overwrite each other's results."""
+
+    def __init__(self) -> None:
+        self.of: dict[torch.device, _Recorder] = {}
+
+
+_recorders = _Recorders()
 
 
 class Recording:
@@ -24,20 +64,27 @@ class Recording:
 
     The function reads fixed tensors and writes its results to fixed tensors, and the next call overwrites them.  It
     must have been called before, so that all caches that it uses are filled.  If it cannot be recorded, for example
-    because it waits for the GPU, every call calls the function itself.
+    because it waits for the GPU, every call calls the function itself, and nothing more is recorded in this thread.
     """
 
-    def __init__(self, function: Callable[[], tuple[Tensor, ...]], device: torch.device) -> None:
+    def __init__(self, function: Function, device: torch.device) -> None:
         self._function, self._device = function, device
         self._graph: torch.cuda.CUDAGraph | None = None
         self._results: tuple[Tensor, ...] = ()
-        graph = torch.cuda.CUDAGraph()
-        with suppress(RuntimeError), torch.cuda.device(device):
-            self._results = _capture(graph, _first_graph(device).pool(), function)
-            self._graph = graph
+        with torch.cuda.device(device):
+            recorder, graph = _recorder(device), torch.cuda.CUDAGraph()
+            if recorder.works:
+                self._results = recorder.record(graph, recorder.first.pool(), function)
+            if recorder.works:
+                self._graph = graph
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether calls replay the recording, instead of calling the function."""
+        return self._graph is not None
 
     def __call__(self) -> tuple[Tensor, ...]:
-        """Compute the results anew from what the tensors now contain that the function reads."""
+        """Compute the results from what the tensors that the function reads contain now."""
         if self._graph is None:
             return self._function()
         with torch.cuda.device(self._device):
@@ -45,39 +92,21 @@ class Recording:
         return self._results
 
 
-@cache
-def _first_graph(device: torch.device) -> torch.cuda.CUDAGraph:
-    """Return a graph that is kept as long as the process lives, so that all others on the device can use its memory.
-
-    Recordings share memory because they are replayed one after another.
-    """
-    graph = torch.cuda.CUDAGraph()
-    _capture(graph, None, lambda: (torch.zeros(1, device=device),))
-    return graph
+def _recorder(device: torch.device) -> _Recorder:
+    if device not in _recorders.of:
+        recorder = _recorders.of[device] = _Recorder(torch.cuda.Stream(), torch.cuda.CUDAGraph())
+        recorder.record(recorder.first, None, lambda: (torch.zeros(1, device=device),))
+    return _recorders.of[device]
 
 
-def _capture(
-    graph: torch.cuda.CUDAGraph, memory: Any, function: Callable[[], tuple[Tensor, ...]]
-) -> tuple[Tensor, ...]:
-    now, apart = torch.cuda.current_stream(), torch.cuda.Stream()
-    apart.wait_stream(now)
-    with torch.cuda.stream(apart):
-        graph.capture_begin(memory, capture_error_mode="thread_local")
-        try:
-            return function()
-        finally:
-            graph.capture_end()
-
-
-def repeat(step: Callable[[], tuple[Tensor, ...]], times: int, gpu: torch.device | None) -> None:
+def repeat(step: Function, times: int, gpu: torch.device | None) -> None:
     """Call a function `times` times, which reads and overwrites the same tensors.
 
-    If a GPU is given, the function is recorded there and replayed.
+    If a GPU is given, the function is recorded there and replayed, unless the caller itself is being recorded.
     """
     done = 0
-    if gpu is not None and times >= FEWEST_REPEATED:
-        if gpu not in _STARTED:  # the first call of a process also starts libraries, which cannot be recorded
-            _STARTED.add(gpu)
+    if gpu is not None and times >= FEWEST_REPEATED and not torch.cuda.is_current_stream_capturing():
+        if gpu not in _recorders.of:  # the first call in a thread also starts libraries, which cannot be recorded
             step()
             done = 1
         step = Recording(step, gpu)
@@ -89,22 +118,25 @@ def recorded(function: BatchedFunction, starts: Tensor) -> BatchedFunction:
     """Return the same function for local searches from r starts (r, d), faster on a GPU.
 
     The first call computes the function as usual.  The second records it for all r searches, and from then on the
-    recording is replayed: also the searches that have ended are computed again, at their last points.
+    recording is replayed: also the searches that have ended are computed again, at their last points.  A call may have
+    at most one point of each search.
     """
-    everywhere, rows_of_all = starts.clone(), torch.arange(len(starts), device=starts.device)
-    recordings: list[Recording] = []
-    called = False
+    everywhere, everyone = starts.clone(), torch.arange(len(starts), device=starts.device)
+    recording: Recording | None = None
+    was_called = False
+
+    def whole() -> tuple[Tensor, Tensor]:
+        return function(everywhere, everyone)
 
     def replayed(points: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        nonlocal called
+        nonlocal recording, was_called
         everywhere[rows] = points
-        if not called:
-            called = True
-            values, gradients = function(everywhere, rows_of_all)
+        if was_called:
+            recording = recording or Recording(whole, starts.device)
+            values, gradients = recording()
         else:
-            if not recordings:
-                recordings.append(Recording(lambda: function(everywhere, rows_of_all), starts.device))
-            values, gradients = recordings[0]()
+            was_called = True
+            values, gradients = whole()
         return values[rows], gradients[rows]
 
     return replayed

@@ -102,3 +102,15 @@ def test_integers_of_the_best_action_are_feasible_and_as_good_as_all_others() ->
         allowed = [{"n": n, "m": m} for n, m in grid if space.is_feasible(state, {"n": n, "m": m})]
         points = np.concatenate([space.encode_states([state] * len(allowed)), space.encode_actions(allowed)], axis=1)
         assert float(mean) >= float(belief.posterior.mean(torch.from_numpy(points)).amax()) - 1e-9
+
+
+def test_climbs_do_not_change_where_they_start() -> None:
+    inside = Space(STATES, {"x": Real(0, 1), "y": Real(0, 1)}, feasible=lambda state, action: action["x"] < 0.8)
+    for space in (inside, SPACES["linear"]):
+        functions, _, _ = functions_of(space, 0.0)
+        assert functions.limits is not None
+        starts = functions.limits.project(starts_of(space, functions))[0]
+        before = starts.clone()
+        ends = functions._maximize_torch(starts, torch.zeros(starts.shape[:2], dtype=torch.float64), 5, False).actions
+        assert torch.equal(starts, before)
+        assert not torch.equal(ends, before)

@@ -152,7 +152,7 @@ class ActionFunctions:
 
     def _maximize_torch(self, starts: Tensor, z: Tensor, steps: int, keep_correlation: bool) -> Maxima:
         lower, upper, free = self.box
-        x = starts.clone() if self.limits is None else self.limits.project(starts)[0]
+        x = (starts if self.limits is None else self.limits.project(starts)[0]).clone()  # overwritten below
         value, gradient, hessian = self.derivatives(x, z)
         radius = torch.full_like(value, FIRST_RADIUS)
 
@@ -188,18 +188,20 @@ class ActionFunctions:
         points, n = self.points, len(self.points)
         away = x - self.new_points[:, None]  # (r, q, width)
         # the new point comes last, behind the observed ones
-        seen = self.mean_weights[:, None] + z[..., None] * self.slope_weights[:, None]
-        weights = torch.cat([seen, (z * self.new_weights[:, None])[..., None]], -1)  # (r, q, n + 1)
+        observed = self.mean_weights[:, None] + z[..., None] * self.slope_weights[:, None]
+        weights = torch.cat([observed, (z * self.new_weights[:, None])[..., None]], -1)  # (r, q, n + 1)
         squares = torch.cat([squared_distances(x, points), away.square().sum(-1, keepdim=True)], -1)
         value, slope, curve = self.factor.profile.tables(squares)
-        pull, bent = weights * slope, weights * curve
-        old, new = bent[..., :n], bent[..., n:]
+        pull, curve_weights = weights * slope, weights * curve
+        observed_curve, new_curve = curve_weights[..., :n], curve_weights[..., n:]
         total_pull = pull.sum(-1, keepdim=True)
         gradient = pull[..., :n] @ points + pull[..., n:] * self.new_points[:, None] - total_pull * x
-        # Σ old (x-p)(x-p)ᵀ over the observed points p, expanded so that the sums are matrix products
-        second = (old @ self._outer).unflatten(-1, 2 * points.shape[-1:])
-        mixed = x[..., :, None] * torch.sub(old @ points, old.sum(-1, keepdim=True) * x, alpha=0.5)[..., None, :]
-        hessian = second - mixed - mixed.mT + (new * away)[..., :, None] * away[..., None, :]
+        # With c = observed_curve, Σ c (x-p)(x-p)ᵀ over the observed points p is Σ c p pᵀ - x fᵀ - f xᵀ, where
+        # f = Σ c p - ½ (Σ c) x, so that all sums are matrix products.
+        second = (observed_curve @ self._outer).unflatten(-1, 2 * points.shape[-1:])
+        first = torch.sub(observed_curve @ points, observed_curve.sum(-1, keepdim=True) * x, alpha=0.5)
+        mixed = x[..., :, None] * first[..., None, :]
+        hessian = second - mixed - mixed.mT + (new_curve * away)[..., :, None] * away[..., None, :]
         hessian.diagonal(dim1=-2, dim2=-1).sub_(total_pull)
         return (weights * value).sum(-1), gradient, hessian
 
@@ -221,7 +223,7 @@ def newton_step(
     gradient = torch.where(stuck, 0.0, gradient)
     fixed = stuck[..., :, None] | stuck[..., None, :]
     bowl = torch.where(fixed, 0.0, -hessian)
-    both = torch.stack([bowl, bowl])  # the second is lifted until it is positive definite
+    both = torch.stack([bowl, bowl])  # the second is lifted, to be positive definite
     both.diagonal(dim1=-2, dim2=-1).add_(stuck)
     both[1].diagonal(dim1=-2, dim2=-1).add_(missing_curvature(bowl)[..., None])
     factors, (failed, lost) = factorize(both)

@@ -33,7 +33,7 @@ from conbo.models.posterior import Moments
 
 # up to this number of observations, and on a GPU always, the factor is inverted: products are then faster than solves
 MOST_INVERTED = 300
-WORK_PER_SOLVE = 4 * 10**9  # most multiplications in one triangular solve, which Ctrl-C cannot interrupt
+WORK_PER_SOLVE = 4 * 10**9  # most multiplications in one solve, which Ctrl-C cannot interrupt: about 0.2 s
 CHUNK = 4096  # points evaluated at once, so that their covariances with the observations fit in the processor's cache
 
 

@@ -26,6 +26,7 @@ from conbo.models.distinct_best import distinct_best
 from conbo.models.exact_rough_gains import RoughGains
 from conbo.models.exact_search import ActionPool, BestActionsOnce
 from conbo.models.feature_limits import FeatureLimits, feature_limits
+from conbo.models.kernels import ProductKernel
 from conbo.models.neighboring_nodes import neighbor_similarity, shared_between_nodes
 from conbo.models.posterior import GainRule, LineGains
 from conbo.models.snapping import masked, snap_actions, without_infeasible
@@ -187,14 +188,16 @@ class StatesAhead:
 
     @property
     def is_recordable(self) -> bool:
-        """Whether all calls but the first run the same operations, without waiting for the GPU.
+        """Whether calls can be recorded on a GPU.
 
-        This is so without categories, integer actions, constraints, effects of seeds, and correlations of users.
+        They can without categories, integer actions, constraints, effects of seeds, and kernels or profiles of users.
         """
-        gains = self._gains
-        space, profile = gains.pool.space, gains.posterior.kernel.actions.profile
+        gains, kernel = self._gains, self._gains.posterior.kernel
+        space = gains.pool.space
         plain = space.feasible_set is None and not space.has_integer_actions and not gains.seen_seeds
-        return plain and profile.built_in and not any(space.state_categories + space.action_categories)
+        built_in = isinstance(kernel.without_main_effects(), ProductKernel)
+        built_in = built_in and kernel.actions.profile.built_in and kernel.states.profile.built_in
+        return plain and built_in and not any(space.state_categories + space.action_categories)
 
     def __call__(self, candidates: Tensor, rows: Tensor) -> LineGains:
         """Return knowledge gradients (k, m) of candidates (k, d); candidate i uses the m states of set `rows[i]`."""
@@ -219,9 +222,9 @@ class StatesAhead:
     def _select(self, rows: Tensor) -> SelectedSets:
         """Return the sets of states with indices `rows` (k,), with the maximizers that the last search found there."""
         before = self._selected
-        if before is not None and before.indices is rows:  # without a look at the indices, which may be on a GPU
+        if before is not None and before.indices is rows:
             return before
-        numbers = rows.tolist()
+        numbers = rows.tolist()  # waits for the GPU, if that has the indices
         if before is not None and before.numbers == numbers:
             return before
         if before is not None and before.last is not None:
@@ -248,9 +251,7 @@ class StatesAhead:
         if sets.last is None:
             sets.last = maxima.actions.clone()
         else:
-            sets.last.copy_(
-                maxima.actions
-            )  # in place, because a recording of this call reads and writes the same tensor
+            sets.last.copy_(maxima.actions)  # in place, because a recording reads and writes the same tensor
         return maxima
 
     def _cold_starts(self, functions: ActionFunctions, nodes: Tensor, states: Tensor) -> Tensor:

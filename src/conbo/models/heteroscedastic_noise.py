@@ -8,6 +8,7 @@ log-linear form is the simplest one for noise that grows with a parameter, and f
 """
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import log
 
 import torch
@@ -37,10 +38,15 @@ class HeteroscedasticNoise:
     def gradient(self, points: Tensor) -> Tensor:
         """Return the gradients (..., d) of the noise variances at points (..., d); zero in categorical columns."""
         logarithms, (low, high) = self._logarithms(points), LOG_NOISE_BOUNDS
-        by_column = points.new_zeros(points.shape[-1])
-        by_column[list(self.columns.numeric)] = 2 * self.slopes[list(self.columns.numeric_features)]
         moving = torch.where((logarithms > low) & (logarithms < high), logarithms.exp(), 0.0)
-        return moving[..., None] * by_column
+        return moving[..., None] * self._by_column
+
+    @cached_property
+    def _by_column(self) -> Tensor:
+        """The gradient (d,) of the logarithm of the noise variance; zero in categorical columns."""
+        gradient = self.slopes.new_zeros(len(self.columns.categories))
+        gradient[list(self.columns.numeric)] = 2 * self.slopes[list(self.columns.numeric_features)]
+        return gradient
 
     def _logarithms(self, points: Tensor) -> Tensor:
         """Return the logarithms (...,) of the noise variances at points (..., d), before they are clamped."""

@@ -126,7 +126,10 @@ class Recordable(Protocol):
 
     @property
     def is_recordable(self) -> bool:
-        """Whether all calls but the first run the same operations, without waiting for the GPU, for the same sets."""
+        """Whether all calls but the first run the same operations, without waiting for the GPU.
+
+        All calls are for the same sets of states, and the indices of these sets are the same tensor.
+        """
 
 
 @runtime_checkable
