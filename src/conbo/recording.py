@@ -8,7 +8,7 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -112,6 +112,18 @@ def repeat(step: Function, times: int, gpu: torch.device | None) -> None:
         step = Recording(step, gpu)
     for _ in range(done, times):
         step()
+
+
+@runtime_checkable
+class Recordable(Protocol):
+    """A function from `StateValue.at` that says whether it can be recorded on a GPU."""
+
+    @property
+    def is_recordable(self) -> bool:
+        """Whether all calls but the first run the same operations, without waiting for the GPU.
+
+        All calls are for the same sets of states, and the indices of these sets are the same tensor.
+        """
 
 
 def recorded(function: BatchedFunction, starts: Tensor) -> BatchedFunction:

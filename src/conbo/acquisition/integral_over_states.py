@@ -28,8 +28,8 @@ from conbo.acquisition.quadrature_states import (
 from conbo.ascent import BatchedFunction
 from conbo.belief import Belief
 from conbo.models.mixture_gains import MixtureGains, weighted
-from conbo.models.posterior import Averages, AveragesValues, KnowsSeeds, Recordable, StateValue
-from conbo.recording import recorded
+from conbo.models.posterior import Averages, AveragesValues, KnowsSeeds, StateValue
+from conbo.recording import Recordable, recorded
 
 DEFAULT_STATES = StratifiedStates()
 LEAST_SHARE = 0.25  # least fraction of the usual number of states that a member gets, however small its weight is

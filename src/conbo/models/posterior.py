@@ -121,18 +121,6 @@ class StateValue(Protocol):
 
 
 @runtime_checkable
-class Recordable(Protocol):
-    """A function, from `StateValue.at`, that can be recorded on a GPU: see `conbo.recording`."""
-
-    @property
-    def is_recordable(self) -> bool:
-        """Whether all calls but the first run the same operations, without waiting for the GPU.
-
-        All calls are for the same sets of states, and the indices of these sets are the same tensor.
-        """
-
-
-@runtime_checkable
 class KnowsSeeds(Protocol):
     """A `StateValue` that may depend on the seed with which the new reward is simulated."""
 
