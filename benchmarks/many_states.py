@@ -195,7 +195,7 @@ def exact_sum(belief: Belief, seed: int) -> ConditionalAcquisition:
 
 def search(quick: bool) -> Iterable[Row]:
     """Measure the value of a suggestion for 500 states, divided by the value that a far larger search finds."""
-    # with so many states, twice as many points are screened
+    # with so many states, a search screens twice as many points as it is told
     larger = replace(CONBO, screened=2**13, starts=64, finalists=32, halving=None)
     for n in (100,) if quick else (100, 2000):
         shares = []
