@@ -36,6 +36,22 @@ def test_a_recording_reads_its_tensors_anew() -> None:
 
 
 @NO_GPU
+@pytest.mark.parametrize("copies", [1, 5])
+def test_linear_algebra_is_recorded_in_a_thread_that_never_used_it(copies: int) -> None:
+    matrices, found = torch.eye(3, dtype=torch.float64, device="cuda").expand(copies, 3, 3).clone(), list[object]()
+
+    def factorizes() -> None:
+        root = Recording(lambda: (torch.linalg.cholesky_ex(matrices.squeeze(0))[0] @ matrices[0],), matrices.device)
+        matrices.mul_(4)
+        found.extend([root.is_recorded, root()[0].sum().item()])
+
+    thread = Thread(target=factorizes)
+    thread.start()
+    thread.join()
+    assert found == [True, copies * 3 * 2.0 * 4.0]
+
+
+@NO_GPU
 def test_a_function_that_waits_for_the_gpu_is_called_instead() -> None:
     point, found = torch.ones(2, device="cuda"), list[list[float]]()
 

@@ -45,7 +45,8 @@ class _Recorder:
                     graph.capture_end()
         except RuntimeError as error:
             self.works = False
-            _log.info("A search is not recorded on the GPU, and takes longer: %s", error)
+            first = error.__context__ or error  # after an error, `capture_end` raises another one
+            _log.info("A search is not recorded on the GPU, and takes longer: %s", first)
             return ()
 
 
@@ -94,9 +95,18 @@ class Recording:
 
 def _recorder(device: torch.device) -> _Recorder:
     if device not in _recorders.of:
+        _start_libraries(device)
         recorder = _recorders.of[device] = _Recorder(torch.cuda.Stream(), torch.cuda.CUDAGraph())
         recorder.record(recorder.first, None, lambda: (torch.zeros(1, device=device),))
     return _recorders.of[device]
+
+
+def _start_libraries(device: torch.device) -> None:
+    """Use the libraries of linear algebra once in this thread, because starting them cannot be recorded."""
+    identity = torch.eye(2, dtype=torch.float64, device=device)
+    for matrices in (identity, identity.expand(2, 2, 2)):
+        factors, _ = torch.linalg.cholesky_ex(matrices)
+        torch.linalg.solve_triangular(factors, factors @ matrices, upper=False)
 
 
 def repeat(step: Function, times: int, gpu: torch.device | None) -> None:
@@ -104,13 +114,9 @@ def repeat(step: Function, times: int, gpu: torch.device | None) -> None:
 
     If a GPU is given, the function is recorded there and replayed, unless the caller itself is being recorded.
     """
-    done = 0
     if gpu is not None and times >= FEWEST_REPEATED and not torch.cuda.is_current_stream_capturing():
-        if gpu not in _recorders.of:  # the first call in a thread also starts libraries, which cannot be recorded
-            step()
-            done = 1
         step = Recording(step, gpu)
-    for _ in range(done, times):
+    for _ in range(times):
         step()
 
 
