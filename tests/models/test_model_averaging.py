@@ -11,11 +11,12 @@ from conbo.belief import fit_belief
 from conbo.bound_states import bind
 from conbo.errors import SettingError
 from conbo.gaussian_process import GaussianProcess
-from conbo.models.fit import fit, probabilities
+from conbo.models.fit import all_modes, fit, probabilities
 from conbo.models.kernel_families import ProductFamily
 from conbo.models.log_posterior import LogPosterior
 from conbo.models.main_effects import MainEffectsFamily, MainEffectsKernel
 from conbo.models.mixture import Mixture
+from conbo.models.modes import local_search
 from conbo.models.output_maps import Limits, LowTail, read_tail
 from conbo.models.profiles import MATERN52
 from conbo.models.schedule import begins_with
@@ -93,6 +94,17 @@ def test_a_noisy_explanation_stays_beside_an_exact_one() -> None:
     fits = fit(GaussianProcess().structures(SPACE), points, rewards, members=6)
     levels = sorted(one.noise for one in fits if isinstance(one.noise, float))
     assert levels[-1] > 0.1
+
+
+@pytest.mark.parametrize("seed", [2, 4, 5])
+def test_every_model_is_a_local_maximum(seed: int) -> None:
+    """Laplace's method would overrate a point on the way to a maximum by more nats than models differ by."""
+    points, noise = uniform(100, 8, seed=seed), torch.randn(100, generator=torch.Generator().manual_seed(seed)).double()
+    rewards = standardized(0.5 * noise - (points[:, 2:] - 0.5).square().sum(-1))
+    modes = all_modes(GaussianProcess().structures(reals(2, 6)), points, rewards, "moderate", False, False, True)
+    assert len(modes) >= 2
+    for mode in modes:
+        assert local_search(mode.target, mode.parameters[None])[0].objective < mode.objective + 0.5
 
 
 def exploding(n: int) -> tuple[Tensor, Tensor]:

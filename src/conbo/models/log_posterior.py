@@ -211,7 +211,7 @@ class LogPosterior:
 
     def peak(self, parameters: Tensor) -> Peak:
         """Return Laplace's approximation of the log-density at a mode (p,), which is a local maximum of the density."""
-        second, mean = self._second_derivatives(parameters)
+        second, gradient, mean = self._second_derivatives(parameters)
         scale = torch.from_numpy(self._spread)
         curvatures, directions = torch.linalg.eigh(second)
         curvatures = curvatures.clamp_min(LEAST_CURVATURE)
@@ -223,7 +223,10 @@ class LogPosterior:
         beyond = 0.5 * float(((directions.mT @ (scale * slopes)).square() / curvatures).sum())
         relative = self.n_slopes * log(SLOPE_SPREAD * sqrt(2 * pi))  # their density is relative to that at zero
         volume = at_mode + beyond + 0.5 * len(scale) * log(2 * pi) - 0.5 * log_determinant - relative
-        return Peak(mean, volume, (directions * curvatures) @ directions.mT / scale[:, None] / scale)
+        low, high = self.bounds.T
+        free = torch.where(gradient > 0, parameters < high, parameters > low)
+        gain = 0.5 * float(((directions.mT @ (scale * gradient * free)).square() / curvatures).sum())
+        return Peak(mean, volume, (directions * curvatures) @ directions.mT / scale[:, None] / scale, gain)
 
     def draws(self, parameters: Tensor, pairs: int) -> Tensor:
         """Draw parameters (2 · pairs, p) around a mode from Laplace's approximation N(mode, H⁻¹), within the bounds.
@@ -239,8 +242,8 @@ class LogPosterior:
         steps = normal @ root * torch.from_numpy(self._spread)
         return torch.cat([parameters + steps, parameters - steps]).clamp(*self.bounds.T)
 
-    def _second_derivatives(self, parameters: Tensor) -> tuple[Tensor, float]:
-        """Return the scaled negated Hessian (p, p) of the log-density at a mode (p,), and the constant mean there.
+    def _second_derivatives(self, parameters: Tensor) -> tuple[Tensor, Tensor, float]:
+        """Return the scaled negated Hessian (p, p) of the log-density at a mode (p,), the gradient and the mean there.
 
         The second derivatives are finite differences of gradients. Each is multiplied by the prior widths of its two
         parameters, which makes the negated Hessian of a normal prior the identity. Callers raise the eigenvalues of the
@@ -251,7 +254,7 @@ class LogPosterior:
         second = -(gradients[1:] - gradients[0]) / steps[:, None]
         second = torch.where(second.isfinite(), second, 0.0)  # NaN if a covariance has no factor
         scale = torch.from_numpy(self._spread)
-        return 0.5 * (second + second.mT) * scale[:, None] * scale, float(means[0])
+        return 0.5 * (second + second.mT) * scale[:, None] * scale, gradients[0], float(means[0])
 
     def promise(self, parameters: Tensor, some: slice) -> float:
         """Estimate by how many nats a Newton step in the parameters that `some` selects would raise the log-density.

@@ -22,6 +22,7 @@ from conbo.models.modes import (
     Mode,
     distinct_modes,
     map_margin,
+    without_dropped,
 )
 
 MAP_CURVATURE = 5.0  # assumed curvature of the log-density along each parameter of the map, where a search starts
@@ -106,4 +107,4 @@ def joint_search(
         values, weights = maps.values(end[None, -2:])
         mapped, weight = LogPosterior(target.family, target.points, values[0], target.noise), float(weights[0])
         modes.append(Mode(mapped, end[:-2], height - weight, maps.output(end[-2:]), weight))
-    return modes
+    return without_dropped(modes)

@@ -32,8 +32,9 @@ CLIMBED_STARTS = 2  # number of the best screened starts from which a local sear
 SCREENED_REWARDS = 300  # largest number of rewards with which starts are screened, because each evaluation costs n³
 ITERATIONS = 100  # largest number of iterations of a local search
 # Starts that lag are dropped if they cannot catch up in all remaining iterations.  Along a narrow ridge from much to
-# little noise, a search gains little in each step, but tens of nats in the end.
-HALVING = SuccessiveHalving(iterations=15, survivors=CLIMBED_STARTS, catch_up=ITERATIONS)
+# little noise, a search gains little in each step, but tens of nats in the end.  The search from much noise survives,
+# because its mode may have a lower density than others, but more evidence.
+HALVING = SuccessiveHalving(iterations=15, survivors=CLIMBED_STARTS + 1, catch_up=ITERATIONS)
 TOLERANCE = 1e-3  # nats: a local search ends when its next step promises to gain less
 NEGLIGIBLE_NOISE = 1e-4  # variance of the noise below which heteroscedastic noise is not tried
 WARP_MARGIN = 6.0  # nats of log-density that input warping must gain
@@ -44,6 +45,7 @@ MIN_NOISE_GAIN = 1.0  # nats of log-density that heteroscedastic noise must gain
 EFFECT_REACH = 6.0  # nats by which a model with main effects may be less probable than the best model
 VARIANT_HALVING = SuccessiveHalving(iterations=8, survivors=1)  # drops a variant that cannot reach its goal
 HOPELESS_GAP = 10.0  # nats: a mode whose log-density is lower than the best mode's by more is dropped
+NEARLY_ENDED = 0.1  # nats: an end point is a mode if a Newton step promises to gain less
 SAME_PARAMETERS = 0.3  # models whose parameters (mostly logarithms) are all closer than this count as the same
 SAME_MODE = 0.05  # nats: modes of one model whose objectives are closer than this count as one
 
@@ -146,17 +148,18 @@ def modes_of_families(
     """Return the fitted modes of every family of kernels, given rewards (n,) at points (n, d).
 
     A mode is a local maximum of the posterior density of the hyperparameters. The search in the first family starts
-    from Sobol points, and that in each later one from the best mode of the family before it. If `all_modes` is true,
-    every family contributes all its distinct modes, otherwise only its best one. `noise` holds the variances (n,) of
-    the rewards' noise, or names the prior of its variance. If rewards are clipped at a floor, the pseudo-observations
-    `sites` replace them.
+    from Sobol points, and that in each later one from the mode of the family before it with the most evidence. If
+    `all_modes` is true, every family contributes all its distinct modes, otherwise only its best one. `noise` holds the
+    variances (n,) of the rewards' noise, or names the prior of its variance. If rewards are clipped at a floor, the
+    pseudo-observations `sites` replace them.
     """
     modes: list[Mode] = []
+    found: list[Mode] = []
     for family in families:
         target = LogPosterior(family, points, rewards, noise, sites)
-        starts = modes[-1].parameters[None] if modes else promising_starts(target, noisy=all_modes)
+        starts = best_of(found).parameters[None] if found else promising_starts(target, noisy=all_modes)
         found = local_search(target, starts)
-        modes += reversed(found if all_modes else found[:1])  # the best mode last: the next family starts from it
+        modes += found if all_modes else found[:1]
     return modes
 
 
@@ -246,7 +249,8 @@ def local_search(
     starts = starts.clamp(lower, upper)
     curvature = target.curvature(starts).diag_embed() if curvature is None else curvature
     ascent = ascend(lambda p, _: target(p)[:2], starts, lower, upper, ITERATIONS, 0.05, TOLERANCE, halving, curvature)
-    return [Mode(target, ascent.points[row], float(ascent.values[row])) for row in distinct_modes(ascent.values)]
+    ends = [Mode(target, ascent.points[row], float(ascent.values[row])) for row in distinct_modes(ascent.values)]
+    return without_dropped(ends)
 
 
 def distinct_modes(values: Tensor) -> list[int]:
@@ -264,6 +268,14 @@ def distinct_modes(values: Tensor) -> list[int]:
     return kept
 
 
+def without_dropped(ends: Sequence[Mode]) -> list[Mode]:
+    """Return the end points of local searches that are modes; the first one, which is the best, is always kept.
+
+    A search that was dropped may have ended far from a mode, where Laplace's method overrates the evidence.
+    """
+    return [*ends[:1], *(end for end in ends[1:] if end.peak.gain < NEARLY_ENDED)]
+
+
 def promising_starts(target: LogPosterior, noisy: bool) -> Tensor:
     """Return starts (r, p) of r local searches for p parameters: the few Sobol points where `target` is highest.
 
@@ -275,6 +287,7 @@ def promising_starts(target: LogPosterior, noisy: bool) -> Tensor:
     if len(target.points) > SCREENED_REWARDS:
         some = target.thinned(SCREENED_REWARDS)
         if found := local_search(some, promising_starts(some, noisy)):
+            found.sort(key=lambda mode: -mode.evidence)
             return torch.stack([mode.parameters for mode in found[:CLIMBED_STARTS]])
     starts = target.starts()
     chosen = starts[target(starts)[0].argsort(descending=True, stable=True)[:CLIMBED_STARTS]]
