@@ -21,10 +21,11 @@ alternative    action x
 N              number of evaluations of a state and action, including pending ones
 =============  ===================================================================
 
-For independent rewards without prior knowledge, Σ = σ² / N, so N / Σ is the N² / σ² of classical OCBA.  The paper has
-an independent Gaussian process over states for each action.  Here, any posterior will do, and ζ ignores its covariances
-between actions.  Of equal ζ the first is taken, not a random one.  For batches, which the paper does not have, a pending
-pair of state and action is not proposed again as long as there are others.
+For independent rewards with noise variance σ² and no prior knowledge, Σ = σ² / N, so N / Σ is the N² / σ² of OCBA.
+
+Deviations: the paper has an independent Gaussian process over states for each action.  Here, any posterior will do, and
+ζ ignores its covariances between actions.  Of several smallest ζ, the first is taken, not a random one.  For batches,
+which the paper does not have, a pending pair of state and action is not proposed again as long as there are others.
 
 Reference: Cakmak, Wang, Gao & Zhou (2024), "Contextual Ranking and Selection with Gaussian Processes and Optimal
 Computing Budget Allocation".
