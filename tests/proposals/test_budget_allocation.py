@@ -10,7 +10,7 @@ from conbo.errors import SettingError
 from conbo.optimizer import Optimizer
 from conbo.proposals.budget_allocation import BudgetAllocation, all_pairs, next_pair
 from conbo.spaces import Categorical, Integer, Real, Space
-from random_beliefs import belief_with, generator, posterior_of, product_kernel, reals, tensor
+from random_beliefs import belief_with, generator, points_in, posterior_of, product_kernel, reals, tensor
 
 SPACE = Space(
     states={"k": Categorical(["a", "b", "c"]), "m": Integer(1, 2)},
@@ -19,35 +19,46 @@ SPACE = Space(
 LIMITED = Space(SPACE.states, SPACE.actions, ["n <= 2 * m - 1"])
 
 
-def expected(mean: np.ndarray, variance: np.ndarray, counts: np.ndarray) -> tuple[int, int]:
-    """The choice by the paper's formulas, pair by pair."""
+def expected(mean: np.ndarray, variance: np.ndarray, counts: np.ndarray, taken: np.ndarray) -> tuple[int, int]:
+    """The choice by the paper's formulas, pair by pair, of those that are not taken."""
     lowest, choice = np.inf, (0, 0)
     for c in range(len(mean)):
         b = int(np.argmax(mean[c]))
         for k in range(len(mean[c])):
             zeta = (mean[c, b] - mean[c, k]) ** 2 / (variance[c, b] + variance[c, k])
-            if k != b and zeta < lowest:
+            if k != b and not taken[c, k] and zeta < lowest:
                 lowest, choice = zeta, (c, k)
     c, b = choice[0], int(np.argmax(mean[choice[0]]))
     others = sum(counts[c, k] / variance[c, k] for k in range(len(mean[c])) if k != b)
-    return (c, b) if counts[c, b] / variance[c, b] < others else choice
+    return (c, b) if counts[c, b] / variance[c, b] < others and not taken[c, b] else choice
 
 
-def test_the_choice_is_that_of_the_papers_formulas() -> None:
+@pytest.mark.parametrize("n_pending", [0, 8])
+def test_the_choice_is_that_of_the_papers_formulas(n_pending: int) -> None:
     chosen = []
     for seed in range(40):
         belief = belief_with(SPACE, product_kernel(SPACE), n=10, noise=0.1, seed=seed)
-        pairs, points = all_pairs(belief), belief.observations.points
+        pending = points_in(SPACE, n_pending, seed + 100)
+        belief = replace(belief, observations=belief.observations.with_pending(pending))
+        pairs, posterior = all_pairs(belief), posterior_of(belief)
         assert pairs.shape == (6, 10, 4)
-        posterior, shape = posterior_of(belief), pairs.shape[:2]
         moments = (posterior.mean(pairs.flatten(0, 1)), posterior.variance(pairs.flatten(0, 1)))
-        mean, variance = (values.view(shape).numpy() for values in moments)
-        counts = np.array([[sum(torch.equal(pair, p) for p in points) for pair in row] for row in pairs])
-        assert counts.sum() == 10
-        state, action = expected(mean, variance, counts)
+        mean, variance = (values.view(6, 10).numpy() for values in moments)
+        evaluated, waiting = (
+            np.array([[sum(torch.equal(pair, p) for p in points) for pair in row] for row in pairs])
+            for points in (belief.observations.points, pending)
+        )
+        assert (evaluated.sum(), waiting.sum()) == (10, n_pending)
+        state, action = expected(mean, variance, evaluated + waiting, waiting > 0)
         assert torch.equal(BudgetAllocation().propose(belief, 1, generator()).points, pairs[state, action][None])
         chosen.append(action == mean[state].argmax())
     assert 5 < sum(chosen) < 35  # both the best actions and their rivals are chosen
+
+
+def test_what_is_uncertain_about_both_actions_makes_them_hard_to_tell_apart() -> None:
+    mean, variance = tensor([[0.0, 0.7], [1.0, 0.0]]), tensor([[1.0, 0.1], [10.0, 0.1]])
+    free = torch.ones(2, 2, dtype=torch.bool)
+    assert next_pair(mean, variance, torch.zeros(2, 2), free) == (1, 1)
 
 
 def test_the_best_action_is_evaluated_until_it_is_known_as_well_as_its_rivals_together() -> None:
