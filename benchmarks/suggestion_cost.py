@@ -282,11 +282,12 @@ def growth(quick: bool) -> Iterable[Row]:
 def methods(quick: bool) -> Iterable[Row]:
     """Time an ask of every method after the model was fitted, with 100 rewards, one state and seven actions.
 
-    The method 'scot' has five states.
+    The methods 'scot' and 'gp-c-ocba' have five states, and 'gp-c-ocba' has three values of every action.
     """
     for name, method in METHODS.items():
         states = {"s": Integer(1, 5) if method.needs_finite_states else Real(0, 1)}
-        space = Space(states=states, actions={f"x{i}": Real(0, 1) for i in range(7)})
+        action = Integer(1, 3) if method.needs_finite_actions else Real(0, 1)
+        space = Space(states=states, actions={f"x{i}": action for i in range(7)})
         seconds = []
         for seed in range(1 if quick else 3):
             optimizer = Optimizer(space, method=name, seed=seed, initial=100)

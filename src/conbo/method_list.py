@@ -56,6 +56,8 @@ class Method:
         search, for example, are not.
     policy
         How the policy chooses actions. By default, it takes the action with the best posterior mean.
+    needs_finite_actions
+        Whether the method works only with finitely many actions.
 
     Examples
     --------
@@ -76,6 +78,7 @@ class Method:
     needs_finite_states: bool = False
     values_are_gains: bool = True
     policy: PolicyRecipe | None = None
+    needs_finite_actions: bool = False
 
     @property
     def keeps_constraints(self) -> bool:
@@ -91,6 +94,7 @@ class Listed:
     reference: str  # where the method was published
     model: GaussianProcess = PUBLISHED_MODEL  # the default model of studies with this method
     needs_finite_states: bool = False  # whether the method works only with finitely many states
+    needs_finite_actions: bool = False  # whether the method works only with finitely many actions
     keeps_constraints: bool = True  # whether the method's policy satisfies learned constraints
 
 
@@ -148,6 +152,12 @@ LISTED: dict[str, Listed] = {
         "finitely many states in turn, expected improvement within each",
         "Bardenet, Brendel, Kégl & Sebag (2013)",
         needs_finite_states=True,
+    ),
+    "gp-c-ocba": Listed(
+        "the best action or its closest rival, in the state where they are hardest to tell apart",
+        "Cakmak, Wang, Gao & Zhou (2024)",
+        needs_finite_states=True,
+        needs_finite_actions=True,
     ),
     "pei": Listed(
         "profile expected improvement: over the best predicted value of the same state",

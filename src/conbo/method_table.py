@@ -19,6 +19,7 @@ from conbo.policies.nearest_neighbors import NearestNeighbors
 from conbo.policies.policy_gradient import PolicyGradient
 from conbo.policies.single_action import SingleAction
 from conbo.proposals import Proposal
+from conbo.proposals.budget_allocation import BudgetAllocation
 from conbo.proposals.epsilon_greedy import EpsilonGreedy
 from conbo.proposals.maximizer import Maximizer
 from conbo.proposals.multi_task_thompson import MultiTaskThompson
@@ -53,6 +54,7 @@ def _method(
         one.needs_finite_states,
         values_are_gains,
         policy,
+        one.needs_finite_actions,
     )
 
 
@@ -92,6 +94,7 @@ METHODS: dict[str, Method] = {
         _method("conbo-pes", _entropy_search(PredictiveEntropySearch()), values_are_gains=False),
         _method("conbo-mes", _entropy_search(MaxValueEntropySearch()), values_are_gains=False),
         _method("scot", RoundRobin()),
+        _method("gp-c-ocba", BudgetAllocation()),
         _method("pei", Maximizer(ProfileImprovement())),
         _method("peqi", Maximizer(ProfileQuantileImprovement(), screened=128)),
         _method("revi", Maximizer(Revi(), screened=100, starts=20)),

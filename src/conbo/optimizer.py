@@ -16,14 +16,14 @@ from conbo.bound_states import bind
 from conbo.common_random_numbers import new_seeds, seed_rule
 from conbo.cost_rules import Cost, check_cost, check_told, with_cost
 from conbo.direction import Direction
-from conbo.errors import SettingError, TrialError, shortened
+from conbo.errors import TrialError, shortened
 from conbo.initial_design import default_size, design_points
 from conbo.method_list import DEFAULT_METHOD, Method, listed
 from conbo.notices import LOG
 from conbo.outcome_constraints import DEFAULT_CONFIDENCE, Failures, LearnedSettings, OutcomeConstraints
 from conbo.prior_study import PriorStudy
 from conbo.reward_range import RewardRange, checked_range
-from conbo.setting_conflicts import check_model, check_together
+from conbo.setting_conflicts import check_finite, check_model, check_together
 from conbo.setting_rules import at_least, check_settings, with_new_choices
 from conbo.spaces import Point, Space, Value
 from conbo.state_distributions import RecipeLike
@@ -68,7 +68,7 @@ class Optimizer:
     Raises
     ------
     SettingError
-        If a setting is out of range, or a method needs finitely many states and there are more.
+        If a setting is out of range, or a method needs finitely many states or actions and there are more.
     SpaceError
         If the state distribution does not fit the space.
 
@@ -109,11 +109,7 @@ class Optimizer:
         self.states = bind(state_distribution, space)
         self._method = method
         known = method if isinstance(method, Method) else listed(method)
-        if known.needs_finite_states and self.states.listed() is None:
-            raise SettingError(
-                f"'{self.method}' visits the states in turn and must have finitely many of them, but there "
-                "are more: use 'pei', 'mts' or 'conbo', which take continuous states."
-            )
+        check_finite(self.method, known, space, self.states)
         self.model = known.model if model is None else model
         self.seed = at_least(0, "seed", seed)
         self.prior = None if prior is None else PriorStudy.of(prior)

@@ -1,17 +1,26 @@
-"""Checks the model of a study, and settings that exclude each other."""
+"""Checks the model of a study, whether its method fits its space, and settings that exclude each other."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from conbo.bound_states import StateDistribution
 from conbo.common_random_numbers import SeedRule
+from conbo.density_states import MAX_STATES
 from conbo.errors import SettingError
 from conbo.gaussian_process import GaussianProcess
+from conbo.method_list import Listed, Method
+from conbo.parameters import Parameter
 from conbo.prior_study import PriorStudy
 from conbo.reward_range import RewardRange
+from conbo.spaces import Space
 
 if TYPE_CHECKING:
     from conbo.belief import ModelLike
+
+_USE = "use 'pei', 'mts' or 'conbo', which take any."
 
 
 def check_model(model: object) -> None:
@@ -23,6 +32,32 @@ def check_model(model: object) -> None:
         raise SettingError(f"`model` must be an instance, but got the class: use {model.__name__}().")
     if model is not None and not hasattr(model, "fit") and not callable(model):
         raise SettingError(f"`model` must be a GaussianProcess or a function, but got {model!r}.")
+
+
+def check_finite(name: str, method: Method | Listed, space: Space, states: StateDistribution) -> None:
+    """Raise SettingError if the method called `name` needs finitely many states or actions, and there are more."""
+    if not (method.needs_finite_states or method.needs_finite_actions):
+        return
+    listed = states.listed()
+    if method.needs_finite_states and listed is None:
+        raise SettingError(f"'{name}' must have finitely many states, but {_too_many(space.states)}: {_USE}")
+    n_pairs = _n_values(space.actions) * (1 if listed is None else len(listed[0]))
+    if method.needs_finite_actions and n_pairs == math.inf:
+        raise SettingError(f"'{name}' must have finitely many actions, but {_too_many(space.actions)}: {_USE}")
+    if method.needs_finite_actions and n_pairs > MAX_STATES:
+        rule = f"'{name}' must have at most {MAX_STATES:,} pairs of a state and an action"
+        raise SettingError(f"{rule}, but there are {n_pairs:,}: {_USE}")
+
+
+def _n_values(parameters: Mapping[str, Parameter]) -> float:
+    """Return the number of combinations of values of the parameters; inf if one of them is real-valued."""
+    return math.prod(math.inf if one.n_levels is None else one.n_levels for one in parameters.values())
+
+
+def _too_many(parameters: Mapping[str, Parameter]) -> str:
+    """Return why the values of the parameters cannot be listed, as a clause."""
+    real = [f"'{name}' is {one!r}" for name, one in parameters.items() if one.n_levels is None]
+    return real[0] if real else f"there are {_n_values(parameters):,}"
 
 
 def check_together(

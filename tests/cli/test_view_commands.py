@@ -137,6 +137,7 @@ def test_methods(conbo: Conbo) -> None:
     assert json.loads(conbo("methods", "--json").stdout) == dict(library.methods())
     assert "Pearce & Branke (2018)" in conbo("methods", "revi").stdout
     assert json.loads(conbo("methods", "scot", "--json").stdout)["needs"] == "finitely many states"
+    assert json.loads(conbo("methods", "gp-c-ocba", "--json").stdout)["needs"] == "finitely many states and actions"
     assert "unknown method 'cnbo': did you mean" in conbo("methods", "cnbo", code=1).stderr
 
 

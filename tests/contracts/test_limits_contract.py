@@ -20,6 +20,9 @@ LIMITED = Space(
     actions={"x": Real(0.1, 10, log=True), "y": Real(-2, 3), "n": Integer(0, 8)},
     constraints=["x + y + n <= 6", "y <= 0.5 * m - 1", "y >= -1.5"],
 )
+LIMITED_INTEGERS = Space(
+    LIMITED.states, {"x": Integer(1, 10, log=True), "y": Integer(-2, 3), "n": Integer(0, 8)}, LIMITED.constraints
+)
 
 
 def less_thorough(method: Method) -> Method:
@@ -39,7 +42,8 @@ def assert_feasible(trials: list[Trial]) -> None:
 
 @pytest.mark.parametrize("name", QUICKER)
 def test_all_that_a_method_says_is_feasible(name: str) -> None:
-    optimizer = Optimizer(LIMITED, method=QUICKER[name], initial=4)
+    space = LIMITED_INTEGERS if QUICKER[name].needs_finite_actions else LIMITED
+    optimizer = Optimizer(space, method=QUICKER[name], initial=4)
     for n in (4, 2):
         trials = optimizer.ask(n)
         assert_feasible(trials)
@@ -62,7 +66,7 @@ def optimizer_of(seed: int) -> Optimizer:
     space, name = limited_space(seed), list(QUICKER)[seed % len(QUICKER)]
     try:
         return Optimizer(space, method=QUICKER[name], initial=INITIAL, seed=seed, model=ONE)
-    except SettingError:  # it takes finitely many states only
+    except SettingError:  # it takes finitely many states or actions only
         return Optimizer(space, method=QUICKER["conbo"], initial=INITIAL, seed=seed, model=ONE)
 
 

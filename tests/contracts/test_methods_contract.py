@@ -26,6 +26,10 @@ SPACES = {
         states={"s": Real(0.1, 10, log=True), "k": Categorical(["a", "b"]), "m": Integer(1, 4)},
         actions={"x": Real(-2, 3), "n": Integer(1, 8, log=True), "c": Categorical(["u", "v"])},
     ),
+    "finite": Space(
+        states={"k": Categorical(["a", "b"]), "m": Integer(1, 4)},
+        actions={"n": Integer(1, 8, log=True), "c": Categorical(["u", "v"])},
+    ),
 }
 FEW_STATES = StratifiedStates(n_states=4, pool=16)
 SMALLER: dict[str, Proposal] = {
@@ -53,7 +57,8 @@ PAIRS = [
     (name, kind)
     for name, method in QUICK.items()
     for kind, space in SPACES.items()
-    if not method.needs_finite_states or bind(None, space).finite() is not None
+    if (not method.needs_finite_states or bind(None, space).finite() is not None)
+    and (kind == "finite") == method.needs_finite_actions
 ]
 pytestmark = pytest.mark.parametrize(("name", "kind"), PAIRS)
 

@@ -20,6 +20,9 @@ from random_beliefs import heteroscedastic_noise, product_kernel, tensor, unifor
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 FINITE = Space(states={"k": Categorical(["a", "b"])}, actions={"x": Real(0, 1), "n": Integer(1, 8)})
+FINITE_ACTIONS = Space(
+    states={"k": Categorical(["a", "b"])}, actions={"c": Categorical(["u", "v"]), "n": Integer(1, 8)}
+)
 CONTINUOUS = Space(states={"s": Real(0, 1)}, actions={"x": Real(0, 1), "n": Integer(1, 8)})
 
 
@@ -27,7 +30,7 @@ CONTINUOUS = Space(states={"s": Real(0, 1)}, actions={"x": Real(0, 1), "n": Inte
 @pytest.mark.parametrize("name", QUICK)
 def test_suggestions_stay_on_the_device(name: str, device: str) -> None:
     method = QUICK[name]
-    space = FINITE if method.needs_finite_states else CONTINUOUS
+    space = FINITE_ACTIONS if method.needs_finite_actions else FINITE if method.needs_finite_states else CONTINUOUS
     if method.states_as_actions:
         space = space.with_states_as_actions()
     rows = torch.from_numpy(space.snap(torch.rand(9, 3, generator=torch.Generator().manual_seed(1)).double().numpy()))

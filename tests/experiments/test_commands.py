@@ -35,6 +35,14 @@ def test_bench_takes_a_problem_of_ones_own(conbo):
     assert "Caution" not in result.output  # one method has no interval
 
 
+def test_bench_of_a_method_for_finitely_many_states_and_actions(conbo):
+    result = conbo("bench", "branin_grid", "-m", "gp-c-ocba", *SMALL, "--out", "runs")
+    assert "2 runs are complete, 0 are paused, 0 failed: runs" in result.output
+    assert "### branin_grid: opportunity cost after 6 evaluations" in result.output
+    refused = conbo("bench", "branin", "-m", "gp-c-ocba", *SMALL, "--out", "others")
+    assert "'gp-c-ocba' must have finitely many states, but 's' is Real" in refused.output
+
+
 def test_summary_runs_nothing_plots_and_packs(conbo):
     conbo("bench", "branin", "-m", "uniform", "-m", "knn", *SMALL, "--out", "runs")
     result = conbo("bench", "--summary", "runs", "--plot", "costs.png", "--pack", "packed/runs.jsonl.xz")
@@ -84,8 +92,8 @@ def test_reproduce_lists_its_figures(conbo):
     lines = conbo("reproduce", "--list").output.splitlines()
     assert [line.split()[0] for line in lines] == [
         "per-state", "knowledge-gradients", "penalization", "synthetic", "methods", "models", "widths", "global",
-        "ambulances", "assemble-to-order", "batches", "common-random-numbers", "cnn", "alternatives",
-        "fresh-seeds",
+        "ambulances", "assemble-to-order", "batches", "common-random-numbers", "cnn", "finite",
+        "alternatives", "fresh-seeds",
     ]  # fmt: skip
 
 

@@ -22,6 +22,7 @@ AT_LEAST = {
     "ambulances": 10,
     "assemble-to-order": 10,
     "cnn": 10,
+    "finite": 10,
 }
 
 

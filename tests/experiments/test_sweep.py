@@ -198,7 +198,7 @@ def test_runs_that_another_sweep_prepared_meanwhile_are_left_alone(tmp_path):
     ("plan", "message"),
     [
         (replace(SMALL, problems=["brainin"]), "unknown problem 'brainin'"),
-        (replace(SMALL, methods=[METHODS["scot"]]), "must have finitely many of them"),
+        (replace(SMALL, methods=[METHODS["scot"]]), "'scot' must have finitely many states, but 's' is Real"),
     ],
 )
 def test_a_wrong_plan_is_refused_before_anything_runs(tmp_path, plan, message):

@@ -22,7 +22,7 @@ from conbo.models.kernels import ProductKernel
 from conbo.models.schedule import fitted_rewards
 from conbo.notices import listening
 from conbo.optimizer import Optimizer
-from conbo.spaces import Categorical, Real, Space
+from conbo.spaces import Categorical, Integer, Real, Space
 from contracts.test_methods_contract import QUICK
 from random_beliefs import generator, product_kernel, reals, uniform
 
@@ -180,7 +180,8 @@ CATEGORIES = Space(states={"k": Categorical(["a", "b"])}, actions={"x": Real(0, 
 @pytest.mark.parametrize("name", QUICK)
 def test_every_method_runs(name: str) -> None:
     single = GaussianProcess("matern52", members=1)
-    optimizer = Optimizer(CATEGORIES, method=QUICK[name], seed=1, initial=40, model=single)
+    space = Space(CATEGORIES.states, {"x": Integer(0, 1)}) if QUICK[name].needs_finite_actions else CATEGORIES
+    optimizer = Optimizer(space, method=QUICK[name], seed=1, initial=40, model=single)
     for trial in optimizer.ask(40):
         optimizer.tell(trial, trial.action["x"] * (1 if trial.state["k"] == "a" else -1))
     (asked,) = optimizer.ask()

@@ -6,7 +6,7 @@ import pytest
 
 from conbo.errors import SettingError
 from conbo.problems.problem import Problem, opportunity_cost, policy_reward
-from conbo.problems.synthetic import branin, falling_importance, hartmann6, rosenbrock
+from conbo.problems.synthetic import branin, branin_grid, falling_importance, hartmann6, rosenbrock
 from conbo.state_distributions import Triangular, Uniform
 from random_beliefs import uniform
 
@@ -146,6 +146,20 @@ def test_a_distorted_reward_is_told_in_the_same_order_and_scored_in_its_own_unit
 def test_an_unknown_distortion_is_named() -> None:
     with pytest.raises(SettingError, match="`distortion` must be one of 'none', 'exponential'"):
         branin(distortion="log")  # type: ignore[arg-type]
+
+
+def test_branin_at_integers_has_the_best_of_all_16_actions() -> None:
+    problem, plain = branin_grid(), branin()
+    states = problem.space.decode_states(problem.space.states["s"].levels()[:, None])
+    assert [state["s"] for state in states] == list(range(-5, 11))
+    for state in states:
+        rewards = [plain.mean_reward(state, {"x": x}, 1, 0).mean for x in range(16)]
+        assert problem.optimal_action(state) == {"x": int(np.argmax(rewards))}
+        assert problem.optimal_reward(state) == max(rewards)
+    assert opportunity_cost(problem, problem.optimal_action) == 0
+    assert opportunity_cost(problem, lambda state: {"x": 4}) > 0
+    with pytest.raises(SettingError, match=r"`0 <= noise < inf` must hold, but got noise=-1"):
+        branin_grid(noise=-1)
 
 
 def test_many_actions_matter_less_and_less() -> None:

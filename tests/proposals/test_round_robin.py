@@ -98,7 +98,7 @@ def test_transfer_stays_in_the_first_state() -> None:
 
 
 def test_continuous_states_are_refused() -> None:
-    with pytest.raises(SettingError, match="'scot' visits the states in turn and must have finitely many"):
+    with pytest.raises(SettingError, match="'scot' must have finitely many states, but 's0' is Real"):
         Optimizer(reals(1, 1), method="scot")
     with pytest.raises(SettingError, match="states in turn need finitely many states"):
         next_state(belief_with(reals(1, 1), product_kernel(reals(1, 1))))

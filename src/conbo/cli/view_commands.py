@@ -240,11 +240,12 @@ def methods(name: str | None, show: bool, as_json: bool) -> None:
     from conbo.method_list import listed
 
     found = listed(name)
+    needs = "finitely many states" if found.needs_finite_states else "any states"
     record: dict[str, Any] = {
         "name": name,
         "summary": found.summary,
         "reference": found.reference,
-        "needs": "finitely many states" if found.needs_finite_states else "any states",
+        "needs": f"{needs} and actions" if found.needs_finite_actions else needs,
     }
     if show and as_json:
         from conbo.cli.show_method import settings_record

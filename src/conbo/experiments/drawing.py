@@ -34,6 +34,7 @@ STYLES = {
     "knn": ("#c9a227", "-"),
     "transfer-ei": ("#c2185b", "--"),
     "scot": ("#457b9d", "--"),
+    "gp-c-ocba": ("#5f0f40", "-"),
 }
 OTHERS = ("#457b9d", "#bc6c25", "#606c38", "#7f5539", "#5f0f40", "#0f4c5c")
 PAGE: dict[Any, Any] = {

@@ -172,6 +172,7 @@ DRAWINGS: dict[str, Callable[[Sequence[Run]], Figure]] = {
     "batches": draw_batches,
     "common-random-numbers": draw_sweep,
     "cnn": draw_networks,
+    "finite": draw_sweep,
     "alternatives": draw_alternatives,
     "fresh-seeds": draw_sweep,
 }

@@ -41,7 +41,7 @@ SEED_LABELS: dict[SeedHabit, str] = {"new": "new seeds", "chosen": "chosen seeds
 WIDTHS = (0.0, 0.25, 0.5, 0.75, 1.0)
 KNOWLEDGE_GRADIENTS = {"kg-discrete": (3, 5, 11, 21), "kg-monte-carlo": (3, 5, 11, 21), "kg-hybrid": (3, 5, 11, 21)}
 
-EXACT = Scoring(states=256, replications=1)  # the synthetic functions have no noise
+EXACT = Scoring(states=256, replications=1)  # expected rewards of the synthetic functions are known exactly
 DAYS = Scoring(states=128, replications=400)
 WAREHOUSES = Scoring(states=64, replications=64)
 
@@ -168,6 +168,19 @@ _NETWORKS = Sweep(
     scoring=Scoring(states=5, replications=1),  # the problem is a surrogate, whose expected rewards are known exactly
     final_round=True,
 )
+_FINITE = Sweep(
+    problems=["branin_grid"],
+    methods=[
+        *named("uniform", "scot", "mts", "revi", "gp-c-ocba"),
+        with_model("gp-c-ocba", GaussianProcess()),
+        *named(DEFAULT_METHOD),
+    ],
+    evaluations=100,
+    initial=20,
+    seeds=10,
+    every=10,
+    scoring=EXACT,
+)
 _SEEDS: list[Sweep] = [
     replace(
         sweep,
@@ -282,6 +295,12 @@ FIGURES = {
             "Hyperparameters of a network for five data sets (surrogate), with and without a final round",
             [_NETWORKS],
             [replace(_NETWORKS, evaluations=40, seeds=1)],
+        ),
+        Figure(
+            "finite",
+            "Finitely many states and actions: GP-C-OCBA and others",
+            [_FINITE],
+            [replace(_FINITE, evaluations=30, seeds=1)],
         ),
         Figure(
             "alternatives",

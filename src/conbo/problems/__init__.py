@@ -13,7 +13,14 @@ if TYPE_CHECKING:
     from conbo.problems.cifar_cnn_surrogate import cifar_cnn_table
     from conbo.problems.cifar_cnn_training import cifar_cnn
     from conbo.problems.problem import MeanReward, Problem, opportunity_cost, policy_reward, violation
-    from conbo.problems.synthetic import branin, branin_constrained, falling_importance, hartmann6, rosenbrock
+    from conbo.problems.synthetic import (
+        branin,
+        branin_constrained,
+        branin_grid,
+        falling_importance,
+        hartmann6,
+        rosenbrock,
+    )
 
 _HOME = {
     "MeanReward": "problem",
@@ -23,6 +30,7 @@ _HOME = {
     "assemble_to_order_constrained": "assembly_constrained",
     "branin": "synthetic",
     "branin_constrained": "synthetic",
+    "branin_grid": "synthetic",
     "cifar_cnn": "cifar_cnn_training",
     "cifar_cnn_table": "cifar_cnn_surrogate",
     "falling_importance": "synthetic",
@@ -40,6 +48,7 @@ SUMMARIES = {
     "assemble_to_order_constrained": "Assemble to order with a learned limit on the mean number of units in stock.",
     "branin": "Branin-Hoo with state s and action x in [0, 15].",
     "branin_constrained": "Branin-Hoo with state s, action x in [0, 15], and a learned constraint on a load.",
+    "branin_grid": "Branin-Hoo at integers: 16 states s from -5 to 10, and 16 actions x from 0 to 15.",
     "cifar_cnn": "Choose hyperparameters for high validation accuracy of a small network on each of five data sets.",
     "cifar_cnn_table": "Surrogate of `cifar_cnn`: the same space, with rewards from a regression on real trainings.",
     "falling_importance": "Two state parameters and many action parameters of falling importance.",
@@ -55,6 +64,7 @@ __all__ = [
     "assemble_to_order_constrained",
     "branin",
     "branin_constrained",
+    "branin_grid",
     "cifar_cnn",
     "cifar_cnn_table",
     "falling_importance",

@@ -1,7 +1,7 @@
 """Test problems in closed form, whose best action is known for every state.
 
-Branin-Hoo and Rosenbrock have one state parameter and one action parameter, Hartmann6 has no state, and one problem has
-many action parameters. Signs are such that rewards are to be maximized.
+Branin-Hoo and Rosenbrock have one state parameter and one action parameter, Hartmann6 has no state, one problem has
+many action parameters, and one has finitely many states and actions. Signs are such that rewards are to be maximized.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from conbo.errors import SettingError
 from conbo.outcome_constraints import AtMost
 from conbo.problems.problem import MeanReward, Problem
-from conbo.spaces import Point, Real, Space, Value
+from conbo.spaces import Integer, Point, Real, Space, Value
 from conbo.state_distributions import Triangular, Uniform
 
 if TYPE_CHECKING:
@@ -110,6 +110,38 @@ def branin_constrained(noise: float = 0.0) -> Problem:
         optimal_reward=partial(_optimal_reward, _branin_reward, _constrained_branin_action),
         outcome_constraints={"load": AtMost(_MOST_LOAD)},
         violates=_has_too_much_load,
+    )
+
+
+def branin_grid(noise: float = 10.0) -> Problem:
+    """Branin-Hoo at integers: 16 states s from -5 to 10, and 16 actions x from 0 to 15.
+
+    Parameters
+    ----------
+    noise
+        Standard deviation of one reward.
+
+    Returns
+    -------
+    Problem
+        The problem, with its true expected rewards and best actions.
+
+    Raises
+    ------
+    SettingError
+        If `noise` is negative or not finite.
+
+    Examples
+    --------
+    >>> conbo.problems.branin_grid().optimal_action({"s": 3})
+    {'x': 2}
+    """
+    return replace(
+        branin(noise=noise),
+        name="branin_grid",
+        space=Space(states={"s": Integer(-5, 10)}, actions={"x": Integer(0, 15)}),
+        optimal_action=_branin_grid_action,
+        optimal_reward=partial(_optimal_reward, _branin_reward, _branin_grid_action),
     )
 
 
@@ -313,6 +345,11 @@ def _branin_reward(state: Point, action: Point) -> float:
 def _branin_action(state: Point) -> dict[str, Value]:
     _, valley = _branin_valley(state)
     return {"x": min(max(valley, 0.0), 15.0)}
+
+
+def _branin_grid_action(state: Point) -> dict[str, Value]:
+    # given the state, the reward is a parabola, so the best integer is the one nearest to its peak
+    return {"x": round(float(_branin_action(state)["x"]))}
 
 
 def _load(state: Point, action: Point) -> float:

@@ -92,7 +92,7 @@ class Study(TrialTables, Learned, Evaluating, Proofs):
     Raises
     ------
     SettingError
-        If a setting is out of range, or a method needs finitely many states and there are infinitely many.
+        If a setting is out of range, or a method needs finitely many states or actions and there are more.
     SpaceError
         If the state distribution does not fit the space.
     StudyError

@@ -1,0 +1,100 @@
+"""GP-C-OCBA: evaluate where it is least clear which of finitely many actions is the best one of its state.
+
+Optimal computing budget allocation (OCBA) spends evaluations so that the probability of choosing a wrong action falls
+as fast as possible.  From the posterior:
+
+    b(s)    = argmax over x of μ(s, x)
+    ζ(s, x) = (μ(s, b) - μ(s, x))² / (Σ(s, b) + Σ(s, x))   for x ≠ b(s)
+
+The next state s* and the rival x* of its best action minimize ζ.  In s*, the best action b is evaluated if
+
+    N(b) / Σ(b) < sum over x ≠ b of N(x) / Σ(x)
+
+and x* otherwise.
+
+=============  ===================================================================
+paper          meaning
+=============  ===================================================================
+context        state s; all states count equally, whatever their probabilities are
+alternative    action x
+μ, Σ           posterior mean and variance of the expected reward
+N              number of evaluations of a state and action, including pending ones
+=============  ===================================================================
+
+For independent rewards with noise variance σ² and no prior knowledge, Σ = σ² / N, so N / Σ is the N² / σ² of OCBA.
+
+Deviations: the paper has an independent Gaussian process over states for each action.  Here, any posterior will do, and
+ζ ignores its covariances between actions.  Of several smallest ζ, the first is taken, not a random one.  For batches,
+which the paper does not have, a pending pair of state and action is not proposed again as long as there are others.
+
+Reference: Cakmak, Wang, Gao & Zhou (2024), "Contextual Ranking and Selection with Gaussian Processes and Optimal
+Computing Budget Allocation".
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from conbo.belief import Belief
+from conbo.errors import SettingError
+from conbo.proposals import Suggestion
+from conbo.state_arrays import grid, tensor
+
+LEAST_VARIANCE = 1e-12  # smallest posterior variance of a standardized reward, so that quotients stay finite
+
+
+@dataclass(frozen=True)
+class BudgetAllocation:
+    """Proposes the pairs of state and action that best tell each state's best action from its rivals."""
+
+    def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Suggestion:
+        """Choose n points (n, d) to evaluate next; if a state (d_s,) is given, all points are in this state."""
+        pairs = all_pairs(belief, state)
+        flat, feasible = pairs.flatten(0, 1), belief.contains(pairs)  # (m * k, d), (m, k)
+        mean = belief.posterior.mean(flat).view(feasible.shape).where(feasible, -torch.inf)
+        variance = belief.posterior.variance(flat).view(feasible.shape).clamp_min(LEAST_VARIANCE)
+        evaluated = occurrences(flat, belief.observations.points).view(feasible.shape)
+        pending = occurrences(flat, belief.observations.pending).view(feasible.shape)
+        batch: list[Tensor] = []
+        for _ in range(n):
+            free = feasible & (pending == 0)
+            row, column = next_pair(mean, variance, evaluated + pending, free if bool(free.any()) else feasible)
+            pending[row, column] += 1
+            batch.append(pairs[row, column])
+        return Suggestion(torch.stack(batch))
+
+
+def all_pairs(belief: Belief, state: Tensor | None = None) -> Tensor:
+    """Return all points (m, k, d), by state and action; if a state (d_s,) is given, it is the only one."""
+    finite = belief.states.finite()
+    levels = [parameter.levels() for parameter in belief.space.actions.values() if parameter.n_levels is not None]
+    if finite is None or len(levels) < belief.space.n_action_dims:
+        raise SettingError("budget allocation needs finitely many states and actions: use 'conbo' for continuous ones.")
+    states = finite[0].to(belief.device) if state is None else state[None]
+    actions = tensor(grid(levels)).to(states)
+    m, k = len(states), len(actions)
+    return torch.cat([states[:, None].expand(m, k, -1), actions.expand(m, k, -1)], -1)
+
+
+def occurrences(pairs: Tensor, points: Tensor) -> Tensor:
+    """Return how often each of p different pairs of state and action (p, d) is among points (n, d): integers (p,)."""
+    _, group, size = torch.unique(torch.cat([pairs, points]), dim=0, return_inverse=True, return_counts=True)
+    return size[group[: len(pairs)]] - 1
+
+
+def next_pair(mean: Tensor, variance: Tensor, evaluations: Tensor, free: Tensor) -> tuple[int, int]:
+    """Return the state and the action to evaluate next, as indices.
+
+    All arguments are (m, k), for k actions in each of m states: posterior means, which are -inf for infeasible actions,
+    posterior variances, numbers of evaluations, and whether a pair may be chosen.
+    """
+    best = mean.argmax(-1, keepdim=True)
+    zeta = (mean.gather(-1, best) - mean).square() / (variance.gather(-1, best) + variance)
+    # the best action is no rival of itself: it comes after all rivals, but before pairs that may not be chosen
+    zeta = zeta.scatter(-1, best, torch.finfo(zeta.dtype).max).where(free, torch.inf)
+    row, rival = divmod(int(zeta.argmin()), mean.shape[-1])
+    leader = int(best[row])
+    share = evaluations[row] / variance[row]
+    behind = bool(share[leader] < share.sum() - share[leader])
+    return row, leader if behind and bool(free[row, leader]) else rival
