@@ -63,9 +63,9 @@ _recorders = _Recorders()
 class Recording:
     """A function without arguments whose operations on a GPU are recorded once, and replayed by every call.
 
-    The function reads fixed tensors and writes its results to fixed tensors, and the next call overwrites them.  It
-    must have been called before, so that all caches that it uses are filled.  If it cannot be recorded, for example
-    because it waits for the GPU, every call calls the function itself, and nothing more is recorded in this thread.
+    The function reads fixed tensors and writes its results to fixed tensors, and the next call overwrites them.  All
+    caches that it uses must be filled.  If it cannot be recorded, for example because it waits for the GPU, every call
+    calls the function itself, and nothing more is recorded in this thread.
     """
 
     def __init__(self, function: Function, device: torch.device) -> None:

@@ -40,24 +40,22 @@ def check_finite(name: str, method: Method | Listed, space: Space, states: State
         return
     listed = states.listed()
     if method.needs_finite_states and listed is None:
-        raise SettingError(f"'{name}' must have finitely many states, but {_too_many(space.states)}: {_USE}")
-    n_pairs = _n_values(space.actions) * (1 if listed is None else len(listed[0]))
-    if method.needs_finite_actions and n_pairs == math.inf:
-        raise SettingError(f"'{name}' must have finitely many actions, but {_too_many(space.actions)}: {_USE}")
-    if method.needs_finite_actions and n_pairs > MAX_STATES:
-        rule = f"'{name}' must have at most {MAX_STATES:,} pairs of a state and an action"
-        raise SettingError(f"{rule}, but there are {n_pairs:,}: {_USE}")
+        _refuse_real(name, "states", space.states)
+        raise SettingError(f"'{name}' must have at most {MAX_STATES:,} states, but there are more: {_USE}")
+    if method.needs_finite_actions:
+        _refuse_real(name, "actions", space.actions)
+        n_actions = math.prod(one.n_levels or 1 for one in space.actions.values())
+        n_pairs = n_actions * (1 if listed is None else len(listed[0]))
+        if n_pairs > MAX_STATES:
+            rule = f"'{name}' must have at most {MAX_STATES:,} pairs of a state and an action"
+            raise SettingError(f"{rule}, but there are {n_pairs:,}: {_USE}")
 
 
-def _n_values(parameters: Mapping[str, Parameter]) -> float:
-    """Return the number of combinations of values of the parameters; inf if one of them is real-valued."""
-    return math.prod(math.inf if one.n_levels is None else one.n_levels for one in parameters.values())
-
-
-def _too_many(parameters: Mapping[str, Parameter]) -> str:
-    """Return why the values of the parameters cannot be listed, as a clause."""
-    real = [f"'{name}' is {one!r}" for name, one in parameters.items() if one.n_levels is None]
-    return real[0] if real else f"there are {_n_values(parameters):,}"
+def _refuse_real(name: str, what: str, parameters: Mapping[str, Parameter]) -> None:
+    """Raise SettingError if one of the parameters is real-valued."""
+    for parameter, one in parameters.items():
+        if one.n_levels is None:
+            raise SettingError(f"'{name}' must have finitely many {what}, but '{parameter}' is {one!r}: {_USE}")
 
 
 def check_together(

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from conbo.ascent import ascend
 from conbo.belief import fit_belief
 from conbo.bound_states import bind
 from conbo.errors import SettingError
@@ -16,7 +17,7 @@ from conbo.models.kernel_families import ProductFamily
 from conbo.models.log_posterior import LogPosterior
 from conbo.models.main_effects import MainEffectsFamily, MainEffectsKernel
 from conbo.models.mixture import Mixture
-from conbo.models.modes import local_search
+from conbo.models.modes import Mode, best_of, nearly_stationary
 from conbo.models.output_maps import Limits, LowTail, read_tail
 from conbo.models.profiles import MATERN52
 from conbo.models.schedule import begins_with
@@ -96,15 +97,46 @@ def test_a_noisy_explanation_stays_beside_an_exact_one() -> None:
     assert levels[-1] > 0.1
 
 
-@pytest.mark.parametrize("seed", [2, 4, 5])
-def test_every_model_is_a_local_maximum(seed: int) -> None:
-    """Laplace's method would overrate a point on the way to a maximum by more nats than models differ by."""
+def noisy_modes(seed: int) -> list[Mode]:
+    """Models of a weak signal in much noise, with two states and six actions."""
     points, noise = uniform(100, 8, seed=seed), torch.randn(100, generator=torch.Generator().manual_seed(seed)).double()
     rewards = standardized(0.5 * noise - (points[:, 2:] - 0.5).square().sum(-1))
-    modes = all_modes(GaussianProcess().structures(reals(2, 6)), points, rewards, "moderate", False, False, True)
+    return all_modes(GaussianProcess().structures(reals(2, 6)), points, rewards, "moderate", False, False, True)
+
+
+@pytest.mark.parametrize("seed", [2, 4, 5])
+def test_every_model_is_at_the_end_of_its_climb(seed: int) -> None:
+    """Laplace's method would overrate a point on the way to a maximum by more nats than models differ by."""
+    modes = noisy_modes(seed)
     assert len(modes) >= 2
     for mode in modes:
-        assert local_search(mode.target, mode.parameters[None])[0].objective < mode.objective + 0.5
+        function, bounds = mode.target, mode.target.bounds.T
+        higher = ascend(lambda p, _: function(p)[:2], mode.parameters[None], *bounds, 200, 0.01, 1e-6)  # noqa: B023
+        assert float(higher.values) < mode.objective + 0.5
+
+
+def test_a_newton_step_promises_what_a_model_lacks() -> None:
+    mode = best_of(noisy_modes(5))
+    curvature = mode.peak.curvature
+    for direction in torch.linalg.eigh(curvature)[1].mT[-3:]:
+        step = 0.2 * direction / (direction @ curvature @ direction).sqrt()
+        away = replace(mode, parameters=mode.parameters + step)
+        lacking = mode.objective - float(mode.target(away.parameters[None])[0])
+        assert away.peak.gain == pytest.approx(lacking, rel=0.3)
+        assert [mode, away] == nearly_stationary([mode, away])
+        far = replace(mode, parameters=mode.parameters + 10 * step)
+        assert [mode] == nearly_stationary([mode, far])
+
+
+def test_a_parameter_that_its_bound_holds_promises_nothing() -> None:
+    mode = best_of(noisy_modes(5))
+    target, point = mode.target, mode.parameters + 0.3
+    uphill = target(point[None])[1][0] > 0
+    free = target.peak(point).gain
+    target.bounds = torch.stack([torch.where(uphill, point - 1, point), torch.where(uphill, point, point + 1)], -1)
+    assert target.peak(point).gain == 0 < free
+    target.bounds[0] = point[0] - 1, point[0] + 1
+    assert 0 < target.peak(point).gain < free
 
 
 def exploding(n: int) -> tuple[Tensor, Tensor]:

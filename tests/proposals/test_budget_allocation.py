@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+import conbo
 from conbo.errors import SettingError
 from conbo.optimizer import Optimizer
 from conbo.proposals.budget_allocation import BudgetAllocation, all_pairs, next_pair
@@ -72,7 +73,8 @@ def test_a_pending_pair_counts_and_is_not_repeated() -> None:
     belief = belief_with(SPACE, product_kernel(SPACE), n=12, noise=0.1)
     batch = BudgetAllocation().propose(belief, 60, generator()).points
     assert len(batch.unique(dim=0)) == 60
-    assert len(BudgetAllocation().propose(belief, 65, generator()).points) == 65  # there are 60 pairs
+    again = BudgetAllocation().propose(belief, 65, generator()).points[60:]  # there are 60 pairs
+    assert len(again.unique(dim=0)) == 5
     waiting = replace(belief, observations=belief.observations.with_pending(batch[:2]))
     assert torch.equal(BudgetAllocation().propose(waiting, 2, generator()).points, batch[2:4])
 
@@ -89,6 +91,20 @@ def test_only_feasible_actions_are_proposed_and_compared() -> None:
     assert bool(belief.contains(given).all())
 
 
+def test_evaluations_keep_away_from_pairs_that_failed() -> None:
+    study = conbo.Study(Space({"m": Integer(1, 3)}, {"n": Integer(0, 4)}), method="gp-c-ocba", initial=8, seed=1)
+    failed = []
+    for _ in range(24):
+        trial = study.ask()
+        if trial.action["n"] == 4:
+            study.fail(trial, "it diverged")
+            failed.append(trial.number)
+        else:
+            study.tell(trial, float(trial.action["n"]) + 0.3 * np.sin(trial.number))  # the best action would be 4
+    assert 2 <= len(failed) < 8
+    assert max(failed) < 20
+
+
 def test_one_action_or_no_states_are_no_obstacle() -> None:
     for space in (Space({"m": Integer(1, 3)}, {"c": Categorical(["u"])}), Space(actions={"n": Integer(0, 4)})):
         belief = belief_with(space, product_kernel(space), n=3)
@@ -100,7 +116,14 @@ def test_one_action_or_no_states_are_no_obstacle() -> None:
     [
         (reals(1, 1), r"'gp-c-ocba' must have finitely many states, but 's0' is Real\(low=0"),
         (Space({"m": Integer(1, 2)}, {"n": Integer(0, 4), "x": Real(0, 1)}), "finitely many actions, but 'x' is Real"),
-        (Space({"m": Integer(1, 200_000)}, {"n": Integer(0, 4)}), "finitely many states, but there are 200,000: use"),
+        (
+            Space({"m": Integer(1, 200_000)}, {"n": Integer(0, 4)}),
+            "'gp-c-ocba' must have at most 100,000 states, but there are more: use 'pei'",
+        ),
+        (
+            Space({"m": Integer(1, 2)}, {**{f"n{i}": Integer(0, 10**12) for i in range(30)}, "x": Real(0, 1)}),
+            "finitely many actions, but 'x' is Real",
+        ),
         (
             Space({"m": Integer(1, 1000)}, {"n": Integer(1, 101)}),
             "'gp-c-ocba' must have at most 100,000 pairs of a state and an action, but there are 101,000: use 'pei'",

@@ -223,10 +223,12 @@ class LogPosterior:
         beyond = 0.5 * float(((directions.mT @ (scale * slopes)).square() / curvatures).sum())
         relative = self.n_slopes * log(SLOPE_SPREAD * sqrt(2 * pi))  # their density is relative to that at zero
         volume = at_mode + beyond + 0.5 * len(scale) * log(2 * pi) - 0.5 * log_determinant - relative
+        whole = (directions * curvatures) @ directions.mT
         low, high = self.bounds.T
-        free = torch.where(gradient > 0, parameters < high, parameters > low)
-        gain = 0.5 * float(((directions.mT @ (scale * gradient * free)).square() / curvatures).sum())
-        return Peak(mean, volume, (directions * curvatures) @ directions.mT / scale[:, None] / scale, gain)
+        free = torch.where(gradient > 0, parameters < high, parameters > low)  # the others are held by their bounds
+        slopes = (scale * gradient)[free]
+        gain = 0.5 * float(slopes @ torch.linalg.solve(whole[free][:, free], slopes))
+        return Peak(mean, volume, whole / scale[:, None] / scale, gain)
 
     def draws(self, parameters: Tensor, pairs: int) -> Tensor:
         """Draw parameters (2 · pairs, p) around a mode from Laplace's approximation N(mode, H⁻¹), within the bounds.

@@ -16,15 +16,17 @@ from conbo.models.learned_maps import TRIED_DISTANCES, TRIED_POWERS, LearnedMaps
 from conbo.models.log_posterior import Expected, LogPosterior
 from conbo.models.modes import (
     EFFECT_REACH,
-    HALVING,
     ITERATIONS,
     TOLERANCE,
     Mode,
     distinct_modes,
     map_margin,
-    without_dropped,
+    nearly_stationary,
 )
 
+# Searches that lag are dropped if they cannot catch up in all remaining iterations.  Along a narrow ridge from much to
+# little noise, a search gains little in each step, but tens of nats in the end.
+HALVING = SuccessiveHalving(iterations=15, survivors=2, catch_up=ITERATIONS)
 MAP_CURVATURE = 5.0  # assumed curvature of the log-density along each parameter of the map, where a search starts
 
 
@@ -68,7 +70,7 @@ def with_mapped_rewards(
     for family in families:
         found = joint_search(LogPosterior(family, points, rewards, noise), maps, rows, halving)
         found = [mode for mode in found if mode.objective + mode.log_jacobian > goal]
-        modes += reversed(found if all_modes else found[:1])  # the best mode last
+        modes += found if all_modes else found[:1]
         if found and found[0].output is not None:
             rows = torch.cat([found[0].parameters, maps.parameters(found[0].output)])[None]
     return modes
@@ -107,4 +109,4 @@ def joint_search(
         values, weights = maps.values(end[None, -2:])
         mapped, weight = LogPosterior(target.family, target.points, values[0], target.noise), float(weights[0])
         modes.append(Mode(mapped, end[:-2], height - weight, maps.output(end[-2:]), weight))
-    return without_dropped(modes)
+    return nearly_stationary(modes)

@@ -31,10 +31,6 @@ from conbo.models.warped_family import WarpedFamily
 CLIMBED_STARTS = 2  # number of the best screened starts from which a local search begins
 SCREENED_REWARDS = 300  # largest number of rewards with which starts are screened, because each evaluation costs n³
 ITERATIONS = 100  # largest number of iterations of a local search
-# Starts that lag are dropped if they cannot catch up in all remaining iterations.  Along a narrow ridge from much to
-# little noise, a search gains little in each step, but tens of nats in the end.  The search from much noise survives,
-# because its mode may have a lower density than others, but more evidence.
-HALVING = SuccessiveHalving(iterations=15, survivors=CLIMBED_STARTS + 1, catch_up=ITERATIONS)
 TOLERANCE = 1e-3  # nats: a local search ends when its next step promises to gain less
 NEGLIGIBLE_NOISE = 1e-4  # variance of the noise below which heteroscedastic noise is not tried
 WARP_MARGIN = 6.0  # nats of log-density that input warping must gain
@@ -45,7 +41,7 @@ MIN_NOISE_GAIN = 1.0  # nats of log-density that heteroscedastic noise must gain
 EFFECT_REACH = 6.0  # nats by which a model with main effects may be less probable than the best model
 VARIANT_HALVING = SuccessiveHalving(iterations=8, survivors=1)  # drops a variant that cannot reach its goal
 HOPELESS_GAP = 10.0  # nats: a mode whose log-density is lower than the best mode's by more is dropped
-NEARLY_ENDED = 0.1  # nats: an end point is a mode if a Newton step promises to gain less
+NEARLY_STATIONARY = 0.1  # nats: an end point counts as a mode if a Newton step promises to gain less
 SAME_PARAMETERS = 0.3  # models whose parameters (mostly logarithms) are all closer than this count as the same
 SAME_MODE = 0.05  # nats: modes of one model whose objectives are closer than this count as one
 
@@ -149,17 +145,18 @@ def modes_of_families(
 
     A mode is a local maximum of the posterior density of the hyperparameters. The search in the first family starts
     from Sobol points, and that in each later one from the mode of the family before it with the most evidence. If
-    `all_modes` is true, every family contributes all its distinct modes, otherwise only its best one. `noise` holds the
-    variances (n,) of the rewards' noise, or names the prior of its variance. If rewards are clipped at a floor, the
-    pseudo-observations `sites` replace them.
+    `all_modes` is true, every family contributes all its distinct modes, otherwise only the one with the most evidence.
+    `noise` holds the variances (n,) of the rewards' noise, or names the prior of its variance. If rewards are clipped
+    at a floor, the pseudo-observations `sites` replace them.
     """
     modes: list[Mode] = []
-    found: list[Mode] = []
+    leader: Mode | None = None
     for family in families:
         target = LogPosterior(family, points, rewards, noise, sites)
-        starts = best_of(found).parameters[None] if found else promising_starts(target, noisy=all_modes)
-        found = local_search(target, starts)
-        modes += found if all_modes else found[:1]
+        starts = promising_starts(target, noisy=all_modes) if leader is None else leader.parameters[None]
+        if found := local_search(target, starts):
+            leader = best_of(found)
+            modes += found if all_modes else [leader]
     return modes
 
 
@@ -237,20 +234,21 @@ def variant_modes(target: LogPosterior, start: Tensor, goal: float) -> list[Mode
 
 
 def local_search(
-    target: LogPosterior, starts: Tensor, halving: SuccessiveHalving = HALVING, curvature: Tensor | None = None
+    target: LogPosterior, starts: Tensor, halving: SuccessiveHalving | None = None, curvature: Tensor | None = None
 ) -> list[Mode]:
     """Return the distinct modes (local maxima) of `target` that local searches from `starts` (r, p) reach.
 
     There are r starts of p parameters. The best mode comes first, and modes whose log-density is lower by more than
-    HOPELESS_GAP are left out. `curvature` (r, p, p) holds estimates of the negated second derivatives at the starts; by
-    default, they are computed here.
+    HOPELESS_GAP are left out. By default, all searches go on to the end, because a mode with a lower density, such as
+    one with much noise, may have more evidence. `curvature` (r, p, p) holds estimates of the negated second derivatives
+    at the starts; by default, they are computed here.
     """
     lower, upper = target.bounds.T
     starts = starts.clamp(lower, upper)
     curvature = target.curvature(starts).diag_embed() if curvature is None else curvature
     ascent = ascend(lambda p, _: target(p)[:2], starts, lower, upper, ITERATIONS, 0.05, TOLERANCE, halving, curvature)
     ends = [Mode(target, ascent.points[row], float(ascent.values[row])) for row in distinct_modes(ascent.values)]
-    return without_dropped(ends)
+    return nearly_stationary(ends)
 
 
 def distinct_modes(values: Tensor) -> list[int]:
@@ -268,12 +266,13 @@ def distinct_modes(values: Tensor) -> list[int]:
     return kept
 
 
-def without_dropped(ends: Sequence[Mode]) -> list[Mode]:
-    """Return the end points of local searches that are modes; the first one, which is the best, is always kept.
+def nearly_stationary(ends: Sequence[Mode]) -> list[Mode]:
+    """Return the end points of local searches where the log-density is nearly stationary, and always the first one.
 
-    A search that was dropped may have ended far from a mode, where Laplace's method overrates the evidence.
+    Laplace's method overrates the evidence of points on the way to a mode, where a search was dropped or ran out of
+    iterations. The first end point has the highest log-density.
     """
-    return [*ends[:1], *(end for end in ends[1:] if end.peak.gain < NEARLY_ENDED)]
+    return [*ends[:1], *(end for end in ends[1:] if end.peak.gain < NEARLY_STATIONARY)]
 
 
 def promising_starts(target: LogPosterior, noisy: bool) -> Tensor:

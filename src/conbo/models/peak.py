@@ -19,4 +19,4 @@ class Peak:
     mean: float  # the constant mean of the rewards
     log_volume: float  # ½ log |2π H⁻¹| + aᵀθ + ½ aᵀH⁻¹a at the mode θ, which Laplace's method adds to the log-density
     curvature: Tensor  # H (p, p), made positive definite
-    gain: float  # nats by which a Newton step from θ promises to raise the log-density; nearly 0 at a mode
+    gain: float  # nats by which a Newton step from θ promises to raise the log-density; 0 at a mode

@@ -22,10 +22,13 @@ N              number of evaluations of a state and action, including pending on
 =============  ===================================================================
 
 For independent rewards with noise variance σ² and no prior knowledge, Σ = σ² / N, so N / Σ is the N² / σ² of OCBA.
+The method is meant for noisy rewards and a single best action in each state: ζ stays zero for equally good actions, and
+evaluations go on there.
 
 Deviations: the paper has an independent Gaussian process over states for each action.  Here, any posterior will do, and
 ζ ignores its covariances between actions.  Of several smallest ζ, the first is taken, not a random one.  For batches,
 which the paper does not have, a pending pair of state and action is not proposed again as long as there are others.
+Pairs that probably violate a learned constraint are left out as long as there are others.
 
 Reference: Cakmak, Wang, Gao & Zhou (2024), "Contextual Ranking and Selection with Gaussian Processes and Optimal
 Computing Budget Allocation".
@@ -52,14 +55,17 @@ class BudgetAllocation:
         """Choose n points (n, d) to evaluate next; if a state (d_s,) is given, all points are in this state."""
         pairs = all_pairs(belief, state)
         flat, feasible = pairs.flatten(0, 1), belief.contains(pairs)  # (m * k, d), (m, k)
+        if belief.constraints is not None:
+            probable = feasible & (belief.constraints.probability(flat).view(feasible.shape) > 0.5)
+            feasible = probable if bool(probable.any()) else feasible
         mean = belief.posterior.mean(flat).view(feasible.shape).where(feasible, -torch.inf)
         variance = belief.posterior.variance(flat).view(feasible.shape).clamp_min(LEAST_VARIANCE)
         evaluated = occurrences(flat, belief.observations.points).view(feasible.shape)
         pending = occurrences(flat, belief.observations.pending).view(feasible.shape)
         batch: list[Tensor] = []
         for _ in range(n):
-            free = feasible & (pending == 0)
-            row, column = next_pair(mean, variance, evaluated + pending, free if bool(free.any()) else feasible)
+            free = feasible & (pending == pending[feasible].min())
+            row, column = next_pair(mean, variance, evaluated + pending, free)
             pending[row, column] += 1
             batch.append(pairs[row, column])
         return Suggestion(torch.stack(batch))
