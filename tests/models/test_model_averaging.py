@@ -135,7 +135,7 @@ def test_a_parameter_that_its_bound_holds_promises_nothing() -> None:
     free = target.peak(point).gain
     target.bounds = torch.stack([torch.where(uphill, point - 1, point), torch.where(uphill, point, point + 1)], -1)
     assert target.peak(point).gain == 0 < free
-    target.bounds[0] = point[0] - 1, point[0] + 1
+    target.bounds[0] = torch.stack([point[0] - 1, point[0] + 1])
     assert 0 < target.peak(point).gain < free
 
 
