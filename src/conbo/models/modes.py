@@ -144,10 +144,10 @@ def modes_of_families(
     """Return the fitted modes of every family of kernels, given rewards (n,) at points (n, d).
 
     A mode is a local maximum of the posterior density of the hyperparameters. The search in the first family starts
-    from Sobol points, and that in each later one from the mode of the family before it with the most evidence. If
-    `all_modes` is true, every family contributes all its distinct modes, otherwise only the one with the most evidence.
-    `noise` holds the variances (n,) of the rewards' noise, or names the prior of its variance. If rewards are clipped
-    at a floor, the pseudo-observations `sites` replace them.
+    from Sobol points. If `all_modes` is true, every family contributes all its distinct modes, and the search in the
+    next one starts from the mode with the most evidence. Otherwise, a family contributes only its highest mode, from
+    which the next search starts. `noise` holds the variances (n,) of the rewards' noise, or names the prior of its
+    variance. If rewards are clipped at a floor, the pseudo-observations `sites` replace them.
     """
     modes: list[Mode] = []
     leader: Mode | None = None
@@ -155,7 +155,7 @@ def modes_of_families(
         target = LogPosterior(family, points, rewards, noise, sites)
         starts = promising_starts(target, noisy=all_modes) if leader is None else leader.parameters[None]
         if found := local_search(target, starts):
-            leader = best_of(found)
+            leader = best_of(found) if all_modes else found[0]
             modes += found if all_modes else [leader]
     return modes
 
