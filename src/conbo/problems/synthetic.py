@@ -1,4 +1,4 @@
-"""Test problems in closed form, whose best action is known for every state.
+"""Test problems in closed form, whose best action is known for every state; `closed_forms.py` has the formulas.
 
 Branin-Hoo and Rosenbrock have one state parameter and one action parameter, Hartmann6 has no state, one problem has
 many action parameters, and one has finitely many states and actions. Signs are such that rewards are to be maximized.
@@ -10,18 +10,31 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 
 from conbo.errors import SettingError
 from conbo.outcome_constraints import AtMost
+from conbo.problems.closed_forms import (
+    HARTMANN_NAMES,
+    MOST_LOAD,
+    branin_action,
+    branin_grid_action,
+    branin_reward,
+    constrained_branin_action,
+    falling_action,
+    falling_reward,
+    hartmann_action,
+    hartmann_reward,
+    has_too_much_load,
+    load,
+    rosenbrock_action,
+    rosenbrock_reward,
+)
 from conbo.problems.problem import MeanReward, Problem
 from conbo.spaces import Integer, Point, Real, Space, Value
 from conbo.state_distributions import Triangular, Uniform
-
-if TYPE_CHECKING:
-    from botorch.test_functions.synthetic import Hartmann
 
 StateLaw: TypeAlias = Literal["uniform", "triangular"]
 Distortion: TypeAlias = Literal["none", "exponential", "cube", "clip"]
@@ -30,8 +43,6 @@ BestAction: TypeAlias = Callable[[Point], dict[str, Value]]
 
 _STATE_LAWS: dict[str, Uniform | Triangular] = {"uniform": Uniform(), "triangular": Triangular()}
 _DISTORTIONS = ("none", "exponential", "cube", "clip")
-_MOST_LOAD = 16.0  # limit on the load of the constrained Branin-Hoo
-_HARTMANN_NAMES = tuple(f"x{i}" for i in range(1, 7))
 
 
 def branin(
@@ -71,8 +82,8 @@ def branin(
     1.0
     """
     space = Space(states=_states(-5.0, 10.0, width), actions={"x": Real(0.0, 15.0)})
-    told = _distorted(_branin_reward, distortion, unit=60.0, worst_third=-61.5)
-    return _problem("branin", space, state_distribution, _branin_reward, _branin_action, noise, told)
+    told = _distorted(branin_reward, distortion, unit=60.0, worst_third=-61.5)
+    return _problem("branin", space, state_distribution, branin_reward, branin_action, noise, told)
 
 
 def branin_constrained(noise: float = 0.0) -> Problem:
@@ -106,10 +117,10 @@ def branin_constrained(noise: float = 0.0) -> Problem:
         plain,
         name="branin_constrained",
         evaluate=partial(_evaluate_with_load, noise),
-        optimal_action=_constrained_branin_action,
-        optimal_reward=partial(_optimal_reward, _branin_reward, _constrained_branin_action),
-        outcome_constraints={"load": AtMost(_MOST_LOAD)},
-        violates=_has_too_much_load,
+        optimal_action=constrained_branin_action,
+        optimal_reward=partial(_optimal_reward, branin_reward, constrained_branin_action),
+        outcome_constraints={"load": AtMost(MOST_LOAD)},
+        violates=has_too_much_load,
     )
 
 
@@ -140,8 +151,8 @@ def branin_grid(noise: float = 10.0) -> Problem:
         branin(noise=noise),
         name="branin_grid",
         space=Space(states={"s": Integer(-5, 10)}, actions={"x": Integer(0, 15)}),
-        optimal_action=_branin_grid_action,
-        optimal_reward=partial(_optimal_reward, _branin_reward, _branin_grid_action),
+        optimal_action=branin_grid_action,
+        optimal_reward=partial(_optimal_reward, branin_reward, branin_grid_action),
     )
 
 
@@ -182,8 +193,8 @@ def rosenbrock(
     {'x': 4.0}
     """
     space = Space(states=_states(-2.0, 2.0, width), actions={"x": Real(-1.0, 5.0)})
-    told = _distorted(_rosenbrock_reward, distortion, unit=300.0, worst_third=-534.0)
-    return _problem("rosenbrock", space, state_distribution, _rosenbrock_reward, _rosenbrock_action, noise, told)
+    told = _distorted(rosenbrock_reward, distortion, unit=300.0, worst_third=-534.0)
+    return _problem("rosenbrock", space, state_distribution, rosenbrock_reward, rosenbrock_action, noise, told)
 
 
 def hartmann6(noise: float = 0.0) -> Problem:
@@ -213,8 +224,8 @@ def hartmann6(noise: float = 0.0) -> Problem:
     from botorch.test_functions.synthetic import Hartmann
 
     function = Hartmann(dim=6, negate=True, dtype=torch.float64)
-    space = Space(actions=dict.fromkeys(_HARTMANN_NAMES, Real(0.0, 1.0)))
-    reward, best_action = partial(_hartmann_reward, function), partial(_hartmann_action, function)
+    space = Space(actions=dict.fromkeys(HARTMANN_NAMES, Real(0.0, 1.0)))
+    reward, best_action = partial(hartmann_reward, function), partial(hartmann_action, function)
     return _problem("hartmann6", space, "uniform", reward, best_action, noise)
 
 
@@ -250,7 +261,7 @@ def falling_importance(n_actions: int = 14, noise: float = 0.01) -> Problem:
         raise SettingError(f"`1 <= n_actions <= 100` must hold, but got n_actions={n_actions}.")
     names = tuple(f"x{i}" for i in range(1, n_actions + 1))
     space = Space(states={"s1": Real(0.0, 1.0), "s2": Real(0.0, 1.0)}, actions=dict.fromkeys(names, Real(0.0, 1.0)))
-    reward, best_action = partial(_falling_reward, names), partial(_falling_action, names)
+    reward, best_action = partial(falling_reward, names), partial(falling_action, names)
     return _problem("falling_importance", space, "uniform", reward, best_action, noise)
 
 
@@ -332,75 +343,6 @@ def _optimal_reward(reward: Reward, best_action: BestAction, state: Point) -> fl
     return reward(state, best_action(state))
 
 
-def _branin_valley(state: Point) -> tuple[float, float]:
-    s = float(state.get("s", 2.5))
-    return s, 5.1 / (4 * math.pi**2) * s**2 - 5 / math.pi * s + 6
-
-
-def _branin_reward(state: Point, action: Point) -> float:
-    s, valley = _branin_valley(state)
-    return -((float(action["x"]) - valley) ** 2 + 10 * (1 - 1 / (8 * math.pi)) * math.cos(s) + 10)
-
-
-def _branin_action(state: Point) -> dict[str, Value]:
-    _, valley = _branin_valley(state)
-    return {"x": min(max(valley, 0.0), 15.0)}
-
-
-def _branin_grid_action(state: Point) -> dict[str, Value]:
-    # given the state, the reward is a parabola, so the best integer is the one nearest to its peak
-    return {"x": round(float(_branin_action(state)["x"]))}
-
-
-def _load(state: Point, action: Point) -> float:
-    return (float(action["x"]) - _middle_of_loads(state)) ** 2
-
-
-def _middle_of_loads(state: Point) -> float:
-    return 7 + 3 * math.sin(float(state["s"]))
-
-
 def _evaluate_with_load(noise: float, state: Point, action: Point, generator: np.random.Generator) -> dict[str, float]:
-    reward = _evaluate(_branin_reward, noise, state, action, generator)
-    return {"reward": reward, "load": _evaluate(_load, noise / 10, state, action, generator)}
-
-
-def _constrained_branin_action(state: Point) -> dict[str, Value]:
-    # given the state, the reward is a parabola, so the best action is the allowed one that is nearest to its peak
-    middle, reach = _middle_of_loads(state), math.sqrt(_MOST_LOAD)
-    best = float(_branin_action(state)["x"])
-    return {"x": min(max(best, middle - reach, 0.0), middle + reach, 15.0)}
-
-
-def _has_too_much_load(state: Point, action: Point) -> bool:
-    return _load(state, action) > _MOST_LOAD
-
-
-def _rosenbrock_reward(state: Point, action: Point) -> float:
-    s = float(state.get("s", 0.0))
-    return -(100 * (float(action["x"]) - s**2) ** 2 + (1 - s) ** 2)
-
-
-def _rosenbrock_action(state: Point) -> dict[str, Value]:
-    return {"x": float(state.get("s", 0.0)) ** 2}
-
-
-def _falling_action(names: tuple[str, ...], state: Point) -> dict[str, Value]:
-    first, second = float(state["s1"]), float(state["s2"])
-    return {name: 0.3 + 0.4 * (second if i % 2 else first) + 0.1 * math.sin(5 * i) for i, name in enumerate(names)}
-
-
-def _falling_reward(names: tuple[str, ...], state: Point, action: Point) -> float:
-    best = _falling_action(names, state)
-    return -sum(0.75**i * (float(action[name]) - float(best[name])) ** 2 for i, name in enumerate(names))
-
-
-def _hartmann_reward(function: Hartmann, state: Point, action: Point) -> float:
-    import torch
-
-    point = torch.tensor([float(action[name]) for name in _HARTMANN_NAMES], dtype=torch.float64)
-    return float(function(point, noise=False))
-
-
-def _hartmann_action(function: Hartmann, state: Point) -> dict[str, Value]:
-    return dict(zip(_HARTMANN_NAMES, function.optimizers[0].tolist(), strict=True))
+    reward = _evaluate(branin_reward, noise, state, action, generator)
+    return {"reward": reward, "load": _evaluate(load, noise / 10, state, action, generator)}

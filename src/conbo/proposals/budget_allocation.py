@@ -85,7 +85,8 @@ def all_pairs(belief: Belief, state: Tensor | None = None) -> Tensor:
 
 def occurrences(pairs: Tensor, points: Tensor) -> Tensor:
     """Return how often each of p different pairs of state and action (p, d) is among points (n, d): integers (p,)."""
-    _, group, size = torch.unique(torch.cat([pairs, points]), dim=0, return_inverse=True, return_counts=True)
+    both = torch.cat([pairs, points]).round(decimals=9)  # levels of log scales may differ by rounding errors
+    _, group, size = torch.unique(both, dim=0, return_inverse=True, return_counts=True)
     return size[group[: len(pairs)]] - 1
 
 
