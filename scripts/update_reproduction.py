@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from conbo.experiments.alternatives import OURS, final_costs
+from conbo.experiments.alternatives import final_costs
 from conbo.experiments.claims import claims_table
 from conbo.experiments.drawing import save
 from conbo.experiments.figure_drawings import DRAWINGS
@@ -47,14 +47,12 @@ README_PROBLEMS = {
 ALTERNATIVES = """\
 Another way is to use another library: Optuna or Ax for a few states one by one, or BoTorch at states drawn from their
 distribution P[s]. All get the same number of evaluations. For Optuna and Ax, the table shows the number of states that
-was best in hindsight, in parentheses (mean ± standard error of {seeds}; `conbo reproduce alternatives`). It was
-measured with a later version of conbo than the table above, so conbo's numbers differ. On the ambulances and the
-networks, so few seeds cannot rank methods that are close to each other."""
+was best in hindsight, in parentheses (mean ± standard error of {seeds}; `conbo reproduce alternatives`). On the
+ambulances and the networks, so few seeds cannot rank methods that are close to each other."""
 README_METHODS = {"conbo": "`conbo`", "expected-improvement": "expected improvement", "uniform": "random search"}
 REFERENCES = {
     "methods": "uniform",
     "common-random-numbers": "conbo, new seeds",
-    "alternatives": "conbo, default",
 }  # the methods with which others in a figure are compared, if it is not the default method
 WITHOUT_TABLES = ("widths", "global")  # these would have one for every width and many rows for n_z
 
@@ -140,11 +138,11 @@ def made_table(runs: dict[Key, Run]) -> str:
 
 
 def readme_table(runs: dict[Key, Run]) -> str:
-    """Return the table of README.md: opportunity costs of three methods on four problems."""
+    """Return the table of README.md: opportunity costs of three methods on four problems, over shared seeds."""
     rows = [["problem (state + action parameters)", "evaluations", *README_METHODS.values()]]
     found = {(c.problem, c.batch): c for c in compare(run for run in runs.values() if run.is_complete)}
     for problem, words in README_PROBLEMS.items():
-        comparison = found[problem, 1]
+        comparison = found[problem, 1].between(*README_METHODS)
         rows.append([words, f"{comparison.evaluations[-1]:.0f}", *(last_cost(comparison, m) for m in README_METHODS)])
     return markdown(rows)
 
@@ -157,7 +155,7 @@ def readme_alternatives(runs: dict[Key, Run]) -> str:
     figure = FIGURES["alternatives"]
     comparisons = compare(figure.shown(runs))
     picture = f"![{figure.title}](docs/pictures/reproduction/{figure.name}.png)"
-    seeds = " or ".join(counted(runs, "seed") for runs in sorted({each.runs(OURS) for each in comparisons}))
+    seeds = " or ".join(counted(runs, "seed") for runs in sorted({each.runs(DEFAULT_METHOD) for each in comparisons}))
     return "\n\n".join([ALTERNATIVES.format(seeds=seeds), final_costs(comparisons), picture]) if comparisons else ""
 
 

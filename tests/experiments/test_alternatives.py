@@ -1,8 +1,10 @@
+from collections import Counter
+
 import numpy as np
 import pytest
 
 from conbo.errors import SettingError, TrialError
-from conbo.experiments.alternatives import OURS, best_grid, final_costs, in_words
+from conbo.experiments.alternatives import best_grid, final_costs, in_words
 from conbo.experiments.botorch_contextual import BotorchContextual
 from conbo.experiments.contestants import contestant
 from conbo.experiments.grid_search import (
@@ -146,7 +148,7 @@ def test_the_best_policy_is_scored():
 
 def test_the_figure_shows_the_best_grid_of_each_library():
     runs = []
-    for method, cost in ((OURS, 0.1), ("optuna k=3", 2.0), ("optuna k=5", 1.0), ("ax k=3", 3.0)):
+    for method, cost in (("conbo", 0.1), ("optuna k=3", 2.0), ("optuna k=5", 1.0), ("ax k=3", 3.0)):
         run = Run(RunSettings("branin", method, "", 0, 6, 1, 2, 16, 1), complete=40)
         run.checkpoints = [Checkpoint(n, c, "opportunity cost", 0.1, 0.1) for n, c in ((6, 9.0), (40, cost))]
         runs.append(run)
@@ -164,8 +166,17 @@ def test_the_figure_shows_the_best_grid_of_each_library():
 
 
 def test_all_alternatives_have_the_same_evaluations():
-    for sweep in FIGURES["alternatives"].sweeps:
-        labels = [method.name for method in sweep.methods]
-        assert labels[0] == OURS
-        assert len(labels) == len(set(labels))
-        assert {label.split(" k=")[0] for label in labels} >= {"optuna", "ax"}
+    tasks = FIGURES["alternatives"].tasks()
+    assert len({task.settings.key for task in tasks}) == len(tasks)
+    for problem in {task.settings.problem for task in tasks}:
+        here = [task for task in tasks if task.settings.problem == problem]
+        assert len({(task.evaluations, task.settings.initial) for task in here}) == 1
+        labels = Counter(task.settings.method for task in here)
+        assert set(labels.values()) == {5}
+        assert {label.split(" k=")[0] for label in labels} >= {"conbo", "uniform/auto", "optuna", "ax"}
+
+
+def test_runs_of_conbo_are_shared_with_the_other_figures():
+    ours = {task.settings for task in FIGURES["alternatives"].tasks() if task.settings.method == "conbo"}
+    others = ("synthetic", "ambulances", "assemble-to-order", "cnn")
+    assert ours < {task.settings for name in others for task in FIGURES[name].tasks()}

@@ -176,6 +176,12 @@ def test_every_label_that_was_run_is_a_rival_but_for_our_own():
     assert "worse on 1: branin (bad/auto)" in standing_sentence(runs)
 
 
+def test_methods_that_both_solve_a_problem_are_level():
+    runs = runs_of("branin", "rival", (9e5, 1.0, 1e-4))
+    assert goal_row(runs | runs_of("branin", "conbo", (9e5, 1.0, 0.5)))[-3:] == ["level", "more", "missed"]
+    assert goal_row(runs | runs_of("branin", "conbo", (9e5, 1.0, 1.0)))[-3:] == ["worse", "more", "missed"]
+
+
 def test_a_method_that_gets_worse_again_needs_longer():
     bumpy = runs_of("branin", "conbo", (0.2, 0.9, 0.1)) | runs_of("branin", "rival", (0.9, 0.7, 0.5))
     assert goal_row(bumpy)[-2:] == ["75 %", "missed"]

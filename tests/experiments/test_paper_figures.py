@@ -99,7 +99,10 @@ def test_rewards_are_drawn_as_they_are():
 def test_names_of_problems_in_words():
     assert readable("assemble_to_order") == "Assemble to order"
     assert readable("cifar_cnn_table") == "Networks"
-    assert readable("branin:state_distribution=triangular,width=0.5") == "Branin, triangular,width 0.5"
+    assert readable("branin:state_distribution=triangular") == "Branin, triangular"
+    assert readable("branin:width=0.5") == "Branin, width 0.5"
+    assert readable("assemble_to_order:demand_enters=production_time") == "Assemble to order, production time"
+    assert readable("branin:state_distribution=triangular,width=0.5") == "Branin, triangular, width 0.5"
 
 
 def test_an_unknown_figure_is_told():

@@ -10,11 +10,15 @@ from dataclasses import replace
 from conbo.experiments.grid_search import Library
 from conbo.experiments.problem_names import readable
 from conbo.experiments.summary import Comparison, markdown, with_error
+from conbo.method_list import DEFAULT_METHOD
 
-OURS = "conbo, default"  # label of conbo's default method in this figure, which has runs of its own
 RANDOM, CONTEXTUAL = "uniform/auto", "botorch EI at drawn states"
 LIBRARIES: tuple[Library, ...] = ("optuna", "ax")
-NAMES = {OURS: "conbo", RANDOM: "random search with conbo's model", CONTEXTUAL: "BoTorch: EI at states drawn from P[s]"}
+NAMES = {
+    DEFAULT_METHOD: "conbo",
+    RANDOM: "random search with conbo's model",
+    CONTEXTUAL: "BoTorch: EI at states drawn from P[s]",
+}
 GRIDS = {"optuna": "Optuna: k states, each on its own", "ax": "Ax: k states, each on its own"}
 
 # numbers k of grid states that are tried, by problem; the one with the lowest final cost is shown

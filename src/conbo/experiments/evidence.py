@@ -24,7 +24,6 @@ from conbo.experiments.summary import MEASURES, Comparison, Score, compare
 from conbo.spaces import Array
 
 NEAR_BEST = 10.0  # multiple of the best method's cost up to which a cost counts as near zero
-NOTHING_LEFT = 1e-6  # share of the initial cost up to which a cost counts as near zero
 LEAST_COST = 1e-12  # replaces a cost of zero, which has no multiples
 MARGIN = 0.25  # margin, as a share of the other method's mean final cost
 ACCURACY_MARGIN = 0.001
@@ -89,9 +88,9 @@ class Evidence:
             best = comparison.methods[0]
             least = max(float(comparison.mean(best)[-1]), LEAST_COST)
             for method in (m for m in methods if m in comparison.costs and comparison.runs(m) >= LEAST_SEEDS):
-                first, last = comparison.mean(method)[0], comparison.mean(method)[-1]
+                last = comparison.mean(method)[-1]
                 text = f"{comparison.problem}, {method}: {last:.2g}, {last / least:.2g} times {best}"
-                checks.append(Check(bool(last <= max(NEAR_BEST * least, NOTHING_LEFT * first)), text))
+                checks.append(Check(bool(last <= NEAR_BEST * least) or comparison.is_solved(method), text))
         return checks
 
     def batches(self, problem: str, methods: Sequence[str], sizes: Sequence[int]) -> list[Check]:

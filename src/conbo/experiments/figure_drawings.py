@@ -24,7 +24,7 @@ from conbo.experiments.problem_names import readable
 from conbo.experiments.run_file import Run
 from conbo.experiments.summary import Comparison, compare
 
-LEAST = 1e-8  # smallest cost that is drawn; lower ones are drawn here, because a log axis cannot show zero
+LEAST = 1e-12  # smallest cost that is drawn; lower ones are drawn here, because a log axis cannot show zero
 
 
 def draw_sweep(runs: Sequence[Run]) -> Figure:

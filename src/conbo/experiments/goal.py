@@ -32,6 +32,12 @@ class Duel(NamedTuple):
         """
         return self.comparison.share_of_evaluations(self.rival, DEFAULT_METHOD)
 
+    @property
+    def standing(self) -> Standing:
+        """Whether the default method is better than its rival, level or worse; level if both solve the problem."""
+        solved = all(self.comparison.is_solved(method) for method in (DEFAULT_METHOD, self.rival))
+        return "level" if solved else self.gap.standing
+
 
 def duels(runs: Mapping[Key, Run], as_published: bool = False) -> Iterator[Duel]:
     """Yield, for every problem and batch size, the comparison of the default method with its best rival.
@@ -72,18 +78,19 @@ def goal_table(runs: Mapping[Key, Run], as_published: bool = False) -> str:
         needs = "more" if math.isnan(share) else f"{100 * share:.0f} %"
         interval = f"{gap.mean:.2g} [{gap.low:.2g}, {gap.high:.2g}]"
         verdict = "met" if share <= GOAL else "missed"
-        rows.append([duel.where, duel.rival, *costs, interval, p_value(gap.p), gap.standing, needs, verdict])
+        rows.append([duel.where, duel.rival, *costs, interval, p_value(gap.p), duel.standing, needs, verdict])
     return markdown(rows)
 
 
 def standing_sentence(runs: Mapping[Key, Run]) -> str:
     """A sentence that says on which problems the default is better than the best rival, level with it, or worse.
 
-    The default counts as level unless the bootstrap interval and the sign-flip test both find a difference.
+    The default counts as level unless the bootstrap interval and the sign-flip test both find a difference, and if both
+    methods end with at most a millionth of their initial costs.
     """
     found: dict[Standing, list[str]] = {"better": [], "level": [], "worse": []}
     for duel in duels(runs):
-        found[duel.gap.standing].append(f"{duel.where} ({duel.rival})")
+        found[duel.standing].append(f"{duel.where} ({duel.rival})")
     total = sum(map(len, found.values()))
     parts = [f"better than the best rival of all on {len(found['better'])} of {total} problems"]
     parts += [f"level with it on {len(found['level'])}{_listed(found['level'])}"]

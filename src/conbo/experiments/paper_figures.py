@@ -12,8 +12,9 @@ from functools import partial
 from conbo.acquisition.integral_over_states import ConBO, StateValueRecipe
 from conbo.acquisition.knowledge_gradient import DiscreteKG, HybridKG, MonteCarloKG
 from conbo.errors import SettingError
-from conbo.experiments.alternatives import GRID_SIZES, LIBRARIES, OURS
+from conbo.experiments.alternatives import GRID_SIZES, LIBRARIES
 from conbo.experiments.botorch_contextual import BotorchContextual
+from conbo.experiments.contestants import Entry
 from conbo.experiments.grid_search import GridSearch
 from conbo.experiments.run_file import Key, Run, SeedHabit
 from conbo.experiments.runner import Task
@@ -118,6 +119,12 @@ def global_methods() -> list[Method]:
     return [*swept, *named("thompson", DEFAULT_METHOD)]
 
 
+def alternatives(problem: str) -> list[Entry]:
+    """What could be used instead of conbo: random search with its model, and other libraries."""
+    grids = [GridSearch(library, k) for library in LIBRARIES for k in GRID_SIZES[problem]]
+    return [with_model("uniform", GaussianProcess()), BotorchContextual(), *grids]
+
+
 _SYNTHETIC = Sweep(
     problems=[f"{f}{law}" for f in ("branin", "rosenbrock") for law in ("", ":state_distribution=triangular")],
     methods=named(*ALL_METHODS),
@@ -198,21 +205,14 @@ _BATCHES = [
     for batch in (1, 4, 8)
 ]
 _ALTERNATIVES = [
-    replace(
-        sweep,
-        problems=[problem],
-        methods=[
-            replace(METHODS[DEFAULT_METHOD], name=OURS),
-            with_model("uniform", GaussianProcess()),
-            BotorchContextual(),
-            *(GridSearch(library, k) for library in LIBRARIES for k in GRID_SIZES[problem]),
-        ],
-        seeds=5,
-        final_round=False,
-    )
+    part
     for sweep in (_SYNTHETIC, _AMBULANCES, _WAREHOUSES, _NETWORKS)
     for problem in sweep.problems
     if problem in GRID_SIZES
+    for part in (
+        replace(sweep, problems=[problem], methods=named(DEFAULT_METHOD), seeds=5),  # shared with other figures
+        replace(sweep, problems=[problem], methods=alternatives(problem), seeds=5, final_round=False),
+    )
 ]
 _FRESH_SEEDS = [
     replace(_WAREHOUSES, methods=named("conbo-5", DEFAULT_METHOD), first_seed=10),
@@ -306,7 +306,10 @@ FIGURES = {
             "alternatives",
             "What you would use instead: other libraries with the same evaluations",
             _ALTERNATIVES,
-            [replace(_ALTERNATIVES[0], methods=_ALTERNATIVES[0].methods[:4], evaluations=14, seeds=1)],
+            [
+                replace(_ALTERNATIVES[0], evaluations=14, seeds=1),
+                replace(_ALTERNATIVES[1], methods=_ALTERNATIVES[1].methods[:3], evaluations=14, seeds=1),
+            ],
         ),
         Figure(
             "fresh-seeds",

@@ -11,6 +11,7 @@ name                                        problem
 
 import ast
 import importlib.util
+import re
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
@@ -77,6 +78,7 @@ def _from_file(path: Path, name: str) -> Problem:
 def readable(problem: str) -> str:
     """The name of a problem in words: "branin:state_distribution=triangular" becomes "Branin, triangular"."""
     name, _, settings = problem.partition(":")
-    words = settings.replace("state_distribution=", "").replace("=", " ")
-    title = "Networks" if name == "cifar_cnn_table" else name.replace("_", " ").capitalize()
-    return title + (f", {words}" if words else "")
+    words = re.sub(r"\w+=(?=[a-z])", "", settings)  # a word says by itself which setting it is, a number does not
+    title = "networks" if name == "cifar_cnn_table" else name
+    text = ", ".join(filter(None, (title, words.replace(",", ", "))))
+    return (text[0].upper() + text[1:]).replace("_", " ").replace("=", " ")

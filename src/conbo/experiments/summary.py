@@ -20,6 +20,7 @@ from conbo.spaces import Array, closest
 
 FEWEST_PAIRS = 10  # number of pairs of runs below which a percentile bootstrap interval is clearly too narrow
 WIDEST = 60  # largest width of a table column that is aligned, in characters
+NOTHING_LEFT = 1e-6  # share of the initial cost up to which a problem counts as solved
 MOST_DECIMALS = 6  # largest number of decimals; numbers that need more are in scientific notation
 
 # the fields of a checkpoint that can be compared
@@ -106,6 +107,11 @@ class Comparison:
         After this share, the mean cost of `against` stays at or below that cost. NaN if it ends above.
         """
         return self.evaluations_to_reach(against, float(self.mean(method)[-1])) / float(self.evaluations[-1])
+
+    def is_solved(self, method: str) -> bool:
+        """Whether the final mean opportunity cost of a method is at most a millionth of its initial one."""
+        means = self.mean(method)
+        return self.sign == 1 and bool(means[-1] <= NOTHING_LEFT * means[0])
 
     def between(self, *methods: str) -> "Comparison":
         """The same comparison of these methods alone, at the seeds that all of them have completed."""
