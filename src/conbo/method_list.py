@@ -159,6 +159,10 @@ LISTED: dict[str, Listed] = {
         needs_finite_states=True,
         needs_finite_actions=True,
     ),
+    "pmto": Listed(
+        "a growing pool of states in turn, with an optimistic action in each",
+        "Wei, Liu, Gupta, Tan & Ong (2025)",
+    ),
     "pei": Listed(
         "profile expected improvement: over the best predicted value of the same state",
         "Ginsbourger et al. (2014)",

@@ -25,6 +25,7 @@ from conbo.proposals.maximizer import Maximizer
 from conbo.proposals.multi_task_thompson import MultiTaskThompson
 from conbo.proposals.posterior_sampling import PosteriorSampling
 from conbo.proposals.round_robin import RoundRobin
+from conbo.proposals.state_pool import StatePool
 from conbo.proposals.thompson import Thompson
 from conbo.proposals.transfer import Transfer
 from conbo.proposals.uniform import UniformProposal
@@ -95,6 +96,7 @@ METHODS: dict[str, Method] = {
         _method("conbo-mes", _entropy_search(MaxValueEntropySearch()), values_are_gains=False),
         _method("scot", RoundRobin()),
         _method("gp-c-ocba", BudgetAllocation()),
+        _method("pmto", StatePool()),
         _method("pei", Maximizer(ProfileImprovement())),
         _method("peqi", Maximizer(ProfileQuantileImprovement(), screened=128)),
         _method("revi", Maximizer(Revi(), screened=100, starts=20)),
