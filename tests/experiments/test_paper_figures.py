@@ -23,6 +23,7 @@ AT_LEAST = {
     "assemble-to-order": 10,
     "cnn": 10,
     "finite": 10,
+    "newer-rivals": 10,
 }
 
 

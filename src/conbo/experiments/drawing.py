@@ -35,6 +35,9 @@ STYLES = {
     "transfer-ei": ("#c2185b", "--"),
     "scot": ("#457b9d", "--"),
     "gp-c-ocba": ("#5f0f40", "-"),
+    "pmto": ("#0f4c5c", "-"),
+    "ps-bax": ("#606c38", "-"),
+    "ae-lsvi": ("#bc6c25", "-"),
 }
 OTHERS = ("#457b9d", "#bc6c25", "#606c38", "#7f5539", "#5f0f40", "#0f4c5c")
 PAGE: dict[Any, Any] = {

@@ -173,6 +173,7 @@ DRAWINGS: dict[str, Callable[[Sequence[Run]], Figure]] = {
     "common-random-numbers": draw_sweep,
     "cnn": draw_networks,
     "finite": draw_sweep,
+    "newer-rivals": draw_sweep,
     "alternatives": draw_alternatives,
     "fresh-seeds": draw_sweep,
 }

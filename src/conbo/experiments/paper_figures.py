@@ -188,6 +188,10 @@ _FINITE = Sweep(
     every=10,
     scoring=EXACT,
 )
+_NEWER_RIVALS = [
+    replace(sweep, methods=named("ps-bax", "ae-lsvi", "pmto", DEFAULT_METHOD))
+    for sweep in (_AMBULANCES, _WAREHOUSES, _NETWORKS)
+]
 _SEEDS: list[Sweep] = [
     replace(
         sweep,
@@ -301,6 +305,12 @@ FIGURES = {
             "Finitely many states and actions: GP-C-OCBA and others",
             [_FINITE],
             [replace(_FINITE, evaluations=30, seeds=1)],
+        ),
+        Figure(
+            "newer-rivals",
+            "Methods that are newer than the paper, on its applications",
+            _NEWER_RIVALS,
+            [replace(sweep, evaluations=24, seeds=1) for sweep in _NEWER_RIVALS],
         ),
         Figure(
             "alternatives",
