@@ -17,6 +17,7 @@ AT_LEAST = {
     "synthetic": 20,
     "methods": 10,
     "models": 20,
+    "noise-priors": 10,
     "widths": 20,
     "global": 20,
     "ambulances": 10,

@@ -74,13 +74,13 @@ def styled(draw: Draw) -> Draw:
 def style_of(method: str, methods: Sequence[str] = ()) -> dict[str, Any]:
     """The color and line style of a method, as options of matplotlib.
 
-    `methods` are all methods of the figure. Those that are not in `STYLES` get the colors of `OTHERS`, in turn. A label
-    `method/model`, which stands for a method with a model other than its own, has a dotted line.
+    `methods` are all methods of the figure. Those that are not in `STYLES` get the colors of `OTHERS`, in turn. Labels
+    such as `method/model` and `method noise=auto`, which stand for a method with another model, have a dotted line.
     """
-    name, other_model, _ = method.partition("/")
+    name = method.replace("/", " ").split()[0]
     if name in STYLES:
         color, dashes = STYLES[name]
-        dashes = ":" if other_model else dashes
+        dashes = dashes if name == method else ":"
     else:
         unknown = [name for name in methods if name not in STYLES]
         color, dashes = OTHERS[unknown.index(method) % len(OTHERS)], "-"

@@ -165,6 +165,7 @@ DRAWINGS: dict[str, Callable[[Sequence[Run]], Figure]] = {
     "synthetic": draw_sweep,
     "methods": draw_methods,
     "models": draw_sweep,
+    "noise-priors": draw_methods,
     "widths": draw_widths,
     "global": draw_global,
     "ambulances": draw_sweep,

@@ -100,6 +100,13 @@ def with_model(name: str, model: GaussianProcess) -> Method:
     return replace(METHODS[name], name=f"{name}/{model.profile}", model=model)
 
 
+def with_either_prior(*names: str) -> list[Method]:
+    """Methods of papers, each with the published model and with one that expects anything from small to large noise."""
+    any_noise = replace(PUBLISHED_MODEL, noise="auto")
+    own = named(*names)
+    return [*own, *(replace(one, name=f"{one.name} noise=auto", model=any_noise) for one in own)]
+
+
 def global_methods() -> list[Method]:
     """The methods that are compared on problems without states (global optimization).
 
@@ -203,6 +210,11 @@ _SEEDS: list[Sweep] = [
     for habit, label in SEED_LABELS.items()
 ]
 _NOISY_MODELS = [replace(sweep, methods=_MODELS.methods) for sweep in (_AMBULANCES, _WAREHOUSES, _NETWORKS)]
+_PAPERS = ("uniform", "expected-improvement", "peqi", "revi", "mts", "conbo-3", "conbo-5")
+_NOISE_PRIORS = [
+    *(replace(sweep, methods=with_either_prior(*_PAPERS)) for sweep in (_AMBULANCES, _WAREHOUSES)),
+    replace(_NETWORKS, methods=with_either_prior("transfer-ei", "scot", "mts", "revi", "conbo-3", "conbo-5")),
+]
 _BATCHES = [
     replace(sweep, methods=named("revi", "mts", "conbo-5", DEFAULT_METHOD), batch=batch)
     for sweep in (_AMBULANCES, _WAREHOUSES)
@@ -257,6 +269,12 @@ FIGURES = {
             "Our default and its rivals on the papers' model and on ours",
             [_MODELS, *_NOISY_MODELS],
             [replace(_MODELS, problems=["branin"], evaluations=20, seeds=1)],
+        ),
+        Figure(
+            "noise-priors",
+            "The papers' methods, with priors that expect little noise or any",
+            [replace(sweep, methods=[*sweep.methods, *named(DEFAULT_METHOD)]) for sweep in _NOISE_PRIORS],
+            [replace(sweep, methods=sweep.methods[-2:], evaluations=24, seeds=1) for sweep in _NOISE_PRIORS],
         ),
         Figure(
             "widths",
