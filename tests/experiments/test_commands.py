@@ -92,8 +92,8 @@ def test_reproduce_lists_its_figures(conbo):
     lines = conbo("reproduce", "--list").output.splitlines()
     assert [line.split()[0] for line in lines] == [
         "per-state", "knowledge-gradients", "penalization", "synthetic", "methods", "models", "noise-priors", "widths",
-        "global", "ambulances", "assemble-to-order", "batches", "common-random-numbers", "cnn", "finite", "newer-rivals",
-        "alternatives", "fresh-seeds",
+        "global", "ambulances", "assemble-to-order", "batches", "common-random-numbers", "cnn", "finite",
+        "newer-rivals", "alternatives", "fresh-seeds",
     ]  # fmt: skip
 
 
