@@ -46,9 +46,10 @@ README_PROBLEMS = {
 }
 ALTERNATIVES = """\
 Another way is to use another library: Optuna or Ax for a few states one by one, or BoTorch at states drawn from their
-distribution P[s]. All get the same number of evaluations. For Optuna and Ax, the table shows the number of states that
-was best in hindsight, in parentheses (mean ± standard error of {seeds}; `conbo reproduce alternatives`). On the
-ambulances and the networks, so few seeds cannot rank methods that are close to each other."""
+distribution P[s]. All get the same number of evaluations. For Optuna and Ax, the table shows the result with the number of
+states, in parentheses, that was best in hindsight, which favors them (mean ± standard error of {seeds}; `conbo
+reproduce alternatives`). So few seeds show no difference at the 5 % level, however large it is: read the columns as
+indications."""
 README_METHODS = {"conbo": "`conbo`", "expected-improvement": "expected improvement", "uniform": "random search"}
 REFERENCES = {
     "methods": "uniform",

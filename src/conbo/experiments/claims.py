@@ -98,7 +98,7 @@ CLAIMS = (
     ),
     Claim(
         "3 networks",
-        "The same by the true mean of the best observed action.",
+        "The same by the true mean of the best observed action (EI + transfer without its final round).",
         lambda e: e.observed(
             "below",
             NETWORK,
