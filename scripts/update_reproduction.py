@@ -46,8 +46,8 @@ README_PROBLEMS = {
 }
 ALTERNATIVES = """\
 Another way is to use another library: Optuna or Ax for a few states one by one, or BoTorch at states drawn from their
-distribution P[s]. All get the same number of evaluations. For Optuna and Ax, the table shows the result with the number of
-states, in parentheses, that was best in hindsight, which favors them (mean ± standard error of {seeds}; `conbo
+distribution P[s]. All get the same number of evaluations. For Optuna and Ax, the table shows the result with the number
+of states, in parentheses, that was best in hindsight, which favors them (mean ± standard error of {seeds}; `conbo
 reproduce alternatives`). So few seeds show no difference at the 5 % level, however large it is: read the columns as
 indications."""
 README_METHODS = {"conbo": "`conbo`", "expected-improvement": "expected improvement", "uniform": "random search"}
@@ -116,7 +116,17 @@ def shrink_to(path: Path, figure: object) -> None:
 
 def settings_table() -> str:
     rows = [
-        ["figure", "problem", "methods", "evaluations", "of these initial", "batch", "seeds", "test states", "times"]
+        [
+            "figure",
+            "problem",
+            "methods",
+            "evaluations",
+            "of these initial",
+            "batch",
+            "seeds",
+            "test states, at most",
+            "times",
+        ]
     ]
     for figure in FIGURES.values():
         for sweep in figure.sweeps:
