@@ -40,8 +40,7 @@ def test_no_action_that_is_sure_enough_is_better(name: str) -> None:
         mine = float(learned.probability(point[None]))
         if bool(sure.any()):
             assert mine >= learned.confidence - 1e-6
-            near = 0.05 if name == "mixed" else 2e-3  # integers are rounded after the climb
-            assert float(mean) >= float(belief.posterior.mean(there[sure]).amax()) - near
+            assert float(mean) >= float(belief.posterior.mean(there[sure]).amax()) - 2e-3
         else:
             assert mine >= float(likely.amax()) - 2e-3
 

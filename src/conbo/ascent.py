@@ -49,6 +49,20 @@ class Ascent:
     history_values: Tensor  # (evaluations,), -inf where the function returned NaN
 
 
+def holding(function: BatchedFunction, columns: tuple[int, ...]) -> BatchedFunction:
+    """Return the same function for searches that do not change these columns: its gradient is zero there."""
+    if not columns:
+        return function
+
+    def held(points: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        value, gradient = function(points, rows)
+        gradient = gradient.clone()
+        gradient[:, list(columns)] = 0.0
+        return value, gradient
+
+    return held
+
+
 @np.errstate(
     divide="ignore", over="ignore", invalid="ignore"
 )  # a row whose value becomes NaN keeps its last valid point

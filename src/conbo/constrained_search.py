@@ -16,15 +16,15 @@ averaging, to save time.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
 
-from conbo.ascent import ascend
+from conbo.ascent import ascend, holding
 from conbo.learned_constraints import LearnedConstraints
 from conbo.models.distinct_best import distinct_best
-from conbo.models.exact_search import polish_integers
+from conbo.models.exact_search import level_columns, polish_integers
 from conbo.models.posterior import ActionSearch, BestActions, Posterior
 from conbo.models.snapping import FAR_BELOW, action_limits, masked, snap_actions
 from conbo.spaces import Space
@@ -137,18 +137,25 @@ class ConstrainedSearch:
         (m, k, d_x), at = first.shape, first.flatten(0, 1)
         rows = states.repeat_interleave(k, 0)
         lower, upper = at.new_zeros(d_x), at.new_ones(d_x)
-        limits = action_limits(self.space, rows)
+
+        def function(actions: Tensor, which: Tensor, penalty: float) -> tuple[Tensor, Tensor]:
+            value, gradient = objective(torch.cat([rows[which], actions], -1), penalty)
+            return value, gradient[:, -d_x:]
+
+        def climb(at: Tensor, held: tuple[int, ...], penalty: float) -> Tensor:
+            penalized, limits = holding(partial(function, penalty=penalty), held), action_limits(self.space, rows, held)
+            return ascend(penalized, at, lower, upper, STEPS, tolerance=TOLERANCE, limits=limits).points
+
         for penalty in penalties:
-
-            def function(actions: Tensor, which: Tensor, penalty: float = penalty) -> tuple[Tensor, Tensor]:
-                value, gradient = objective(torch.cat([rows[which], actions], -1), penalty)
-                return value, gradient[:, -d_x:]
-
-            at = ascend(function, at, lower, upper, STEPS, tolerance=TOLERANCE, limits=limits).points
+            at = climb(at, (), penalty)
         ends = at.unflatten(0, (m, k))
         if self.space.has_integer_actions:
-            own = None if self.space.feasible_set is None else states
-            return polish_integers(self.space, lambda actions: self._scores(states, actions), ends, own)[0]
+            own, levels = None if self.space.feasible_set is None else states, level_columns(self.space)
+
+            def follow(actions: Tensor) -> Tensor:
+                return climb(actions.flatten(0, 1), levels, penalties[-1]).unflatten(0, (m, k))
+
+            return polish_integers(self.space, lambda actions: self._scores(states, actions), follow, ends, own)[0]
         return snap_actions(self.space, ends, states[:, None])
 
     def _penalized(self, points: Tensor, penalty: float) -> tuple[Tensor, Tensor]:

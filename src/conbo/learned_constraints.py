@@ -110,6 +110,12 @@ class LearnedConstraints:
         """Return the probabilities (n,) that points (n, d) satisfy all constraints."""
         return self.log_probability(points).exp()
 
+    def success_probability(self, points: Tensor) -> Tensor:
+        """Return the probabilities (n,) that evaluations at points (n, d) succeed; 1 if failures are not modeled."""
+        if self.success is None:
+            return points.new_ones(len(points))
+        return torch.special.ndtr(self.success.margins(points))
+
     def is_sure(self, log_probability: Tensor) -> Tensor:
         """Return whether each probability, given by its logarithm, is at least the required confidence."""
         return log_probability >= log(self.confidence) - ROUNDING

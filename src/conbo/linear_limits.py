@@ -251,7 +251,7 @@ class RowLimits:
 
     limits: LinearLimits
     states: Array | None = None  # (r, d_s), the state of every search; None if searches move states too
-    movable: Flags | None = None  # (d,), which columns may change, if searches move states too
+    movable: Flags | None = None  # (d,), which columns of states and actions may change; None for all of the search
 
     @property
     def curved(self) -> bool:
@@ -270,7 +270,10 @@ class RowLimits:
         points = self._points(x, rows)
         first = points.shape[1] - x.shape[1]
         gaps = np.maximum(self.limits.slack(points) - self.limits.margins, 0.0)
-        return self.limits.normals(points)[..., first:], gaps
+        normals = self.limits.normals(points)
+        if self.movable is not None:
+            normals = np.where(self.movable, normals, 0.0)
+        return normals[..., first:], gaps
 
     def project(self, x: Array, rows: NDArray[np.int64]) -> tuple[Array, Flags]:
         """Move x (n, columns) to nearby points that satisfy the limits; also return success flags (n,).

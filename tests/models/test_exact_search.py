@@ -6,12 +6,14 @@ import torch
 from botorch.models import SingleTaskGP
 from torch import Tensor
 
-from conbo.belief import Belief, fit_belief
+from conbo.belief import Belief, ModelLike, fit_belief
 from conbo.bound_states import bind
+from conbo.gaussian_process import GaussianProcess
 from conbo.models import compiled
 from conbo.models.distinct_best import ALIKE, distinct_best
 from conbo.models.exact_search import CHUNK, ActionPool, BestActionsOnce
 from conbo.models.posterior import BestActions
+from conbo.observations import Observations
 from conbo.search.action_candidates import action_candidates
 from conbo.spaces import Categorical, Integer, Real, Space
 from random_beliefs import (
@@ -144,6 +146,25 @@ def test_an_integer_is_polished_to_the_better_neighbor() -> None:
         joint = torch.cat([states[:, None].expand(20, 4, 1), levels.expand(20, 4, 1)], -1)
         best = belief.posterior.mean(joint.flatten(0, 1)).reshape(20, 4).amax(-1)
         torch.testing.assert_close(result.mean, best, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("model", [GaussianProcess(members=1), lambda x, y, _: SingleTaskGP(x, y)])
+@pytest.mark.parametrize("limits", [[], ["x + 0.02 * n <= 0.57"]])
+def test_real_parameters_follow_integers_that_are_rounded(model: ModelLike, limits: list[str]) -> None:
+    # rewards are high along a narrow ridge, between whose integers the search without rounding ends
+    space = Space({"s": Real(0, 1)}, {"x": Real(0, 1), "n": Integer(0, 10)}, limits)
+    points = points_in(space, 60, seed=3)
+    s, x, n = points[:, 0], points[:, 1], 11 * points[:, 2] - 0.5
+    rewards = -100 * (x - 0.1 * n).square() - 0.01 * (n - 4.5 - s).square()
+    belief = fit_belief(space, bind(None, space), Observations(points, rewards, points[:0]), model)
+    states = tensor([[0.0], [0.25], [0.5], [0.9]])
+
+    best = found(belief, states, starts=8)
+
+    for state, action, mean in zip(states, best.actions, best.mean, strict=True):
+        grid = torch.cat([state.expand(401 * 11, -1), grid_over(space, 401)], -1)
+        assert bool(belief.contains(torch.cat([state, action])[None]))
+        assert float(mean) >= float(belief.posterior.mean(grid[belief.contains(grid)]).amax()) - 1e-4
 
 
 @pytest.mark.parametrize("name", ["two actions", "no states", "mixed"])

@@ -7,6 +7,7 @@ import pytest
 
 import conbo
 from conbo.errors import StudyError
+from conbo.spaces import Point
 
 SPACE = conbo.Space({"s": conbo.Real(0, 1)}, {"x": conbo.Real(0, 1)})
 FIXED = conbo.GaussianProcess("squared-exponential", main_effects="none", input_warping="none", members=1)
@@ -94,3 +95,17 @@ def test_ten_failures_in_a_row_still_end_a_run() -> None:
 
     with pytest.raises(conbo.errors.ConboError, match="failed 10 times in a row"):
         new_study().run(fails, 20, progress=False)
+
+
+@pytest.mark.parametrize("method", ["conbo", "scot", "pmto"])
+def test_a_state_in_which_all_evaluations_fail_is_left_alone(method: str) -> None:
+    space = conbo.Space(states={"k": conbo.Categorical(["a", "b", "c"])}, actions={"x": conbo.Real(0, 1)})
+
+    def objective(state: Point, action: Point) -> float:
+        if state["k"] == "c":
+            raise ValueError("c fails")
+        return -((float(action["x"]) - (0.3 if state["k"] == "a" else 0.7)) ** 2)
+
+    study = conbo.Study(space, method=method, seed=0)
+    study.run(objective, 16, progress=False)
+    assert [trial.status for trial in study.trials].count("failed") <= 4

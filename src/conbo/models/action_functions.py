@@ -70,11 +70,16 @@ class ActionFunctions:
     mean_constant: Tensor  # (r,), added to the mean
     slope_constant: Tensor  # (r,), added to the slope
     limits: FeatureLimits | None = None  # constraints on the actions of each of the r functions
+    held: tuple[int, ...] = ()  # columns of the actions that searches do not change, such as rounded integers
 
     @property
     def box(self) -> tuple[Tensor, Tensor, Tensor]:
         """Lower bounds, upper bounds and flags (width,) of scaled inputs; flagged inputs are numeric and may move."""
-        return self.factor.box
+        lower, upper, free = self.factor.box
+        if not self.held:
+            return lower, upper, free
+        moves = [column not in self.held for column in self.factor.columns.owner]
+        return lower, upper, free & torch.tensor(moves, device=free.device)
 
     def pooled(self, correlation: Tensor, pool: Tensor) -> tuple[Tensor, Tensor]:
         """Return means and slopes (r, p) of the r functions mean + z slope, all at the same p actions.

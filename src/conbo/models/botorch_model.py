@@ -7,17 +7,18 @@ expect.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 from torch import Tensor
 
-from conbo.ascent import ascend
 from conbo.errors import ConboError, shortened
 from conbo.models.botorch_gains import BotorchGains, BotorchLines
+from conbo.models.mean_search import best_by_mean
 from conbo.models.model import Model
 from conbo.models.posterior import BestActions, GainRule, Moments
-from conbo.models.snapping import action_limits, masked, snap_actions
+from conbo.models.snapping import masked
 from conbo.observations import Observations
 from conbo.spaces import Space
 
@@ -263,29 +264,18 @@ class BotorchSearch:
         In each state, local searches begin at the best actions of the pool, and `starts` is the number of these
         searches. `steps` is ignored; a search takes at most ITERATIONS steps.
         """
-        return BestActions.joined([self._best(chunk, starts) for chunk in states.split(CHUNK)])
+        hints = partial(self._promising, k=starts)
+        chunks = states.split(CHUNK)
+        found = [best_by_mean(self.posterior, self.space, chunk, hints, starts, ITERATIONS) for chunk in chunks]
+        return BestActions.joined(found)
 
-    def _best(self, states: Tensor, starts: int) -> BestActions:
-        m, p, d_x = len(states), len(self.actions), self.actions.shape[-1]
-        joint = torch.cat([states[:, None].expand(m, p, -1), self.actions.expand(m, p, d_x)], -1)
+    def _promising(self, states: Tensor, k: int) -> Tensor:
+        """Return the k actions of the pool with the highest posterior means in each of m states: (m, k, d_x)."""
+        m, p = len(states), len(self.actions)
+        joint = torch.cat([states[:, None].expand(m, p, -1), self.actions.expand(m, p, -1)], -1)
         with torch.no_grad():
             scores = self.posterior.mean(joint.flatten(0, 1)).unflatten(0, (m, p))
-        scores = masked(self.space, states, self.actions, scores)
-        k = min(starts, p)
-        first = self.actions[scores.topk(k, -1).indices].flatten(0, 1)  # (m·k, d_x)
-        rows = states.repeat_interleave(k, 0)
-
-        def function(x: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
-            mean, gradient = self.posterior.mean_and_gradient(torch.cat([rows[which], x], -1))
-            return mean, gradient[:, -d_x:]
-
-        lower, upper = torch.zeros_like(first[0]), torch.ones_like(first[0])
-        limits = action_limits(self.space, rows)
-        ascent = ascend(function, first, lower, upper, iterations=ITERATIONS, limits=limits)
-        ends = snap_actions(self.space, ascent.points, rows)
-        with torch.no_grad():
-            mean = self.posterior.mean(torch.cat([rows, ends], -1)).unflatten(0, (m, k))
-        return BestActions.of_climbs(ends.unflatten(0, (m, k)), mean)
+        return self.actions[masked(self.space, states, self.actions, scores).topk(min(k, p), -1).indices]
 
     def gains(self, rule: GainRule) -> BotorchGains:
         """Return the object that computes knowledge gradients of candidates in states.

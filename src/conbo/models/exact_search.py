@@ -60,7 +60,15 @@ class ActionPool:
         actions, mean = self.posterior.kernel.actions.unscaled(maxima.actions), maxima.mean
         if self.space.has_integer_actions:
             factor, own = functions.factor, None if limits is None else states
-            actions, mean = polish_integers(self.space, lambda x: functions.at(factor.scaled(x))[0], actions, own)
+            held = replace(functions, held=level_columns(self.space))
+
+            def climb(x: Tensor) -> Tensor:
+                return factor.unscaled(held.maximize(factor.scaled(x), states.new_zeros(1), steps).actions)
+
+            def mean_at(x: Tensor) -> Tensor:
+                return functions.at(factor.scaled(x))[0]
+
+            actions, mean = polish_integers(self.space, mean_at, climb, actions, own)
         return BestActions.of_climbs(actions, mean)
 
 
@@ -83,30 +91,49 @@ class BestActionsOnce:
         return self._known[0].select(torch.tensor([self._rows[key] for key in keys], device=states.device))
 
 
+def level_columns(space: Space) -> tuple[int, ...]:
+    """Return the columns of the actions that have finitely many levels: integers and categories."""
+    return tuple(column for column, one in enumerate(space.actions.values()) if one.n_levels is not None)
+
+
 def polish_integers(
-    space: Space, mean_at: Callable[[Tensor], Tensor], actions: Tensor, states: Tensor | None = None
+    space: Space,
+    mean_at: Callable[[Tensor], Tensor],
+    climb: Callable[[Tensor], Tensor],
+    actions: Tensor,
+    states: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Round the integers of k actions in each of m states, then move each up or down by one if that raises the mean.
 
-    `mean_at` returns the posterior means (m, k) of `actions` (m, k, d_x). If `states` (m, d_s) are given, actions stay
-    feasible in their states. Returns the actions and their means.
+    `mean_at` returns the posterior means (m, k) of `actions` (m, k, d_x). After every change of an integer, `climb`
+    moves the real parameters to higher means, because their best values depend on the integers. If `states` (m, d_s)
+    are given, actions stay feasible in their states. Returns the actions and their means.
     """
-    rows = None if states is None else states[:, None]
-    actions = snap_actions(space, actions, rows)
-    mean = mean_at(actions)
+    rows, levels = None if states is None else states[:, None], list(level_columns(space))
+
+    def better_of(first: tuple[Tensor, Tensor], second: Tensor) -> tuple[Tensor, Tensor]:
+        there = mean_at(second)
+        better = there > first[1]
+        if rows is not None:
+            better &= contains(space, torch.cat([rows.expand(*second.shape[:-1], -1), second], -1))
+        return torch.where(better[..., None], second, first[0]), torch.where(better, there, first[1])
+
+    def settled(rounded: Tensor) -> tuple[Tensor, Tensor]:
+        known = rounded, mean_at(rounded)
+        if len(levels) == len(space.actions):
+            return known
+        climbed = climb(rounded)
+        climbed[..., levels] = rounded[..., levels]  # a projection onto constraints may have moved them
+        return better_of(known, snap_actions(space, climbed, rows))
+
+    best = settled(snap_actions(space, actions, rows))
     for column, parameter in enumerate(space.actions.values()):
-        if not isinstance(parameter, Integer):
-            continue
-        for direction in (-1, 1):
-            moved = actions.clone()
-            moved[..., column] = _neighbor(parameter, moved[..., column], direction)
-            there = mean_at(moved)
-            better = there > mean
-            if rows is not None:
-                better &= contains(space, torch.cat([rows.expand(*moved.shape[:-1], -1), moved], -1))
-            actions = torch.where(better[..., None], moved, actions)
-            mean = torch.where(better, there, mean)
-    return actions, mean
+        if isinstance(parameter, Integer):
+            for direction in (-1, 1):
+                moved = best[0].clone()
+                moved[..., column] = _neighbor(parameter, moved[..., column], direction)
+                best = better_of(best, settled(moved)[0])
+    return best
 
 
 def _neighbor(parameter: Integer, values: Tensor, direction: int) -> Tensor:

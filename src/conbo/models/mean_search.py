@@ -6,8 +6,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from conbo.ascent import ascend
-from conbo.models.exact_search import polish_integers
+from conbo.ascent import ascend, holding
+from conbo.models.exact_search import level_columns, polish_integers
 from conbo.models.posterior import BestActions
 from conbo.models.snapping import action_limits, snap_actions
 from conbo.spaces import Space
@@ -28,17 +28,24 @@ class HasMean(Protocol):
 
 
 def best_by_mean(
-    posterior: HasMean, space: Space, states: Tensor, hints: Callable[[Tensor], Tensor], starts: int
+    posterior: HasMean,
+    space: Space,
+    states: Tensor,
+    hints: Callable[[Tensor], Tensor],
+    starts: int,
+    steps: int = STEPS,
 ) -> BestActions:
     """Search for the actions with the highest posterior mean in states (m, d_s).
 
     `hints` is a function from states (m, d_s) to promising actions (m, h, d_x), h for each state. In each state, local
-    searches begin at those hints that have the highest means. `starts` is the largest number of searches per state.
+    searches begin at those hints that have the highest means. `starts` is the largest number of searches per state, and
+    `steps` the largest number of steps of each.
     """
-    return BestActions.joined([_best(posterior, space, chunk, hints(chunk), starts) for chunk in states.split(CHUNK)])
+    chunks = states.split(CHUNK)
+    return BestActions.joined([_best(posterior, space, chunk, hints(chunk), starts, steps) for chunk in chunks])
 
 
-def _best(posterior: HasMean, space: Space, states: Tensor, hints: Tensor, starts: int) -> BestActions:
+def _best(posterior: HasMean, space: Space, states: Tensor, hints: Tensor, starts: int, steps: int) -> BestActions:
     def mean_at(actions: Tensor) -> Tensor:
         points = torch.cat([states[:, None].expand(*actions.shape[:2], -1), actions], -1)
         return posterior.mean(points.flatten(0, 1)).unflatten(0, actions.shape[:2])
@@ -55,9 +62,16 @@ def _best(posterior: HasMean, space: Space, states: Tensor, hints: Tensor, start
 
     lower, upper = first.new_zeros(d_x), first.new_ones(d_x)
     limits = action_limits(space, rows)
-    ends = ascend(function, first, lower, upper, STEPS, tolerance=TOLERANCE, limits=limits).points
+    ends = ascend(function, first, lower, upper, steps, tolerance=TOLERANCE, limits=limits).points
     if space.has_integer_actions:
+        levels = level_columns(space)
+        held, limits = holding(function, levels), action_limits(space, rows, levels)
+
+        def climb(actions: Tensor) -> Tensor:
+            ends = ascend(held, actions.flatten(0, 1), lower, upper, steps, tolerance=TOLERANCE, limits=limits).points
+            return ends.unflatten(0, (m, k))
+
         own = None if space.feasible_set is None else states
-        return BestActions.of_climbs(*polish_integers(space, mean_at, ends.unflatten(0, (m, k)), own))
+        return BestActions.of_climbs(*polish_integers(space, mean_at, climb, ends.unflatten(0, (m, k)), own))
     ends = snap_actions(space, ends, rows).unflatten(0, (m, k))
     return BestActions.of_climbs(ends, mean_at(ends))

@@ -45,11 +45,16 @@ def spread(space: Space, points: Tensor) -> Tensor:
     return torch.from_numpy(space.feasible_set.spread(points.cpu().numpy())[0]).to(points)
 
 
-def action_limits(space: Space, states: Tensor) -> RowLimits | None:
-    """Return the linear constraints on actions for local searches in r states (r, d_s); None if there are none."""
+def action_limits(space: Space, states: Tensor, held: tuple[int, ...] = ()) -> RowLimits | None:
+    """Return the linear constraints on actions for local searches in r states (r, d_s); None if there are none.
+
+    The searches do not change the columns `held` of the actions.
+    """
     if space.feasible_set is None or space.feasible_set.limits is None:
         return None
-    return RowLimits(space.feasible_set.limits, states.cpu().numpy())
+    moves = [column not in held for column in range(space.n_action_dims)]
+    movable = np.array([False] * space.n_state_dims + moves)
+    return RowLimits(space.feasible_set.limits, states.cpu().numpy(), movable)
 
 
 def masked(space: Space, states: Tensor, actions: Tensor, scores: Tensor) -> Tensor:

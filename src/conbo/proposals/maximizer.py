@@ -288,11 +288,14 @@ def box(like: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
 def weighted_variance(belief: Belief, points: Tensor) -> Tensor:
     """Return values (c,) by which points (c, d) are chosen if the acquisition function is zero everywhere.
 
-    A value is the density of P[s] times the posterior variance, divided by the expected cost if there are costs.
+    A value is the density of P[s] times the posterior variance, times the probability that an evaluation succeeds, and
+    divided by the expected cost if there are costs.
     """
     d_s = belief.n_state_dims
     density = belief.states.density(points[:, :d_s].cpu()).to(points)
     value = density * belief.posterior.variance(points)
+    if belief.constraints is not None:  # a failure does not reduce the variance, so the same point would be best again
+        value = value * belief.constraints.success_probability(points)
     return value if belief.cost is None else value / belief.cost.relative(points)
 
 

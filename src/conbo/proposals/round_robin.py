@@ -2,7 +2,7 @@
 
 There must be finitely many states.  The next state is the one with the fewest evaluations, including pending ones.  So
 in the end all states get equally many evaluations, even if the initial trials, or states that the user set, favored
-some of them.
+some of them.  States in which all evaluations probably fail are left out, as long as there are others.
 
 Reference: Bardenet, Brendel, Kégl & Sebag (2013).
 """
@@ -18,6 +18,10 @@ from conbo.errors import SettingError
 from conbo.models.columns import squared_distances
 from conbo.proposals import Suggestion
 from conbo.proposals.maximizer import Maximizer
+from conbo.quasi_random import sobol
+
+ACTIONS = 64  # number of actions of which one must probably succeed
+SAME = 1e-12  # largest squared distance of a state from itself, which is due to rounding errors
 
 
 @dataclass(frozen=True)
@@ -40,8 +44,21 @@ def next_state(belief: Belief) -> Tensor:
     finite = belief.states.finite()
     if finite is None:
         raise SettingError("states in turn need finitely many states: use 'pei' or 'conbo' for continuous ones.")
-    states, d_s = finite[0].to(belief.device), belief.n_state_dims
+    every, d_s = finite[0].to(belief.device), belief.n_state_dims
+    some = hopeful(belief, every)
+    states = some if len(some) else every
     observations = belief.observations
     visited = torch.cat([observations.points, observations.pending])[:, :d_s]
-    nearest = squared_distances(visited, states).argmin(-1)
-    return states[int(torch.bincount(nearest, minlength=len(states)).argmin())]
+    visits = (squared_distances(states, visited) < SAME).sum(-1)
+    return states[int(visits.argmin())]
+
+
+def hopeful(belief: Belief, states: Tensor) -> Tensor:
+    """Return those of the states (m, d_s) in which some action probably does not fail."""
+    if belief.constraints is None or belief.constraints.success is None:
+        return states
+    d_x = belief.space.n_action_dims
+    actions = belief.snap_actions(sobol(ACTIONS, d_x, seed=0).to(states))
+    points = torch.cat([states[:, None].expand(-1, ACTIONS, -1), actions.expand(len(states), -1, -1)], -1)
+    succeeds = belief.constraints.success_probability(points.flatten(0, 1)).view(len(states), ACTIONS) > 0.5
+    return states[succeeds.any(-1)]

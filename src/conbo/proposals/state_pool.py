@@ -20,8 +20,8 @@ solution x  action x
 Deviations: the paper evaluates each state of the first pool several times.  Its new state maximizes a determinant of
 covariances, which is proportional to the variance that noise-free observations would leave, and is found by an
 evolutionary search; here it is the best of many draws from P[s].  The paper's policy is the mean of the task model.
-Here it is that of the other methods, which takes the action with the highest posterior mean reward.  If all of finitely
-many states are in the pool, the state with the fewest evaluations is next.
+Here it is that of the other methods, which takes the action with the highest posterior mean reward.  No state joins in
+which all evaluations probably fail; if none is left to join, the state with the fewest evaluations is next.
 
 Reference: Wei, Liu, Gupta, Tan & Ong (2025), "(θl, θu)-Parametric Multi-Task Optimization: Joint Search in Solution and
 Infinite Task Spaces".
@@ -40,6 +40,7 @@ from conbo.gaussian_process import GaussianProcess
 from conbo.observations import Observations
 from conbo.proposals import Suggestion
 from conbo.proposals.maximizer import Maximizer
+from conbo.proposals.round_robin import hopeful
 from conbo.spaces import Space
 
 TASK_MODEL = GaussianProcess("matern52", input_warping="none", main_effects="none", output_warping="none", members=1)
@@ -81,7 +82,7 @@ def next_state(belief: Belief, generator: torch.Generator) -> Tensor:
     waiting = set(range(len(pool))) - set(visited[begin:].tolist())
     if waiting:
         return pool[max(waiting)]
-    candidates = other_states(belief, pool, generator)
+    candidates = hopeful(belief, other_states(belief, pool, generator))
     if not len(candidates):
         return pool[int(torch.bincount(visited).argmin())]
     return candidates[int(uncertainty(belief, candidates).argmax())]
