@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from conbo.spaces import Array
-from conbo.stratified import Draws, draw_each, draw_similar, interval
+from conbo.stratified import Draws, draw_each, draw_similar, interval, magnitude
 
 STUDIES = 1000
 STATES = (np.arange(200) + 0.5) / 200  # that stand for P[s], evenly
@@ -92,3 +92,31 @@ def test_a_stratum_that_lost_a_draw_widens_the_interval() -> None:
     assert less.margin is not None
     assert less.margin > 10 * whole.margin
     assert interval(2.0, [1.0], [0], [1.0]).margin is None
+
+
+@pytest.mark.parametrize("factor", [1e160, 1e300, 1e-200, 1e-300])
+def test_rewards_whose_squares_are_no_numbers_scale_strata_and_intervals(factor: float) -> None:
+    features = np.random.default_rng(4).random((100, 2)) * [1, 2]
+    usual, scaled = (
+        draw_similar(unit * features, np.full(100, 0.01), 16, np.random.default_rng(5)) for unit in (1.0, factor)
+    )
+    assert scaled.rows.tolist() == usual.rows.tolist()
+    deviations, others = features[usual.rows, 0], (usual.strata.tolist(), usual.weights.tolist(), 100)
+    once = interval(1.0, deviations.tolist(), *others, 0.1)
+    often = interval(factor, (factor * deviations).tolist(), *others, 0.1 * factor)
+    assert often.margin is not None
+    assert (often.mean / factor, often.margin / factor) == pytest.approx((once.mean, once.margin))
+
+
+def test_deviations_of_zero_have_an_interval() -> None:
+    assert interval(1.0, [0.0] * 4, [0] * 4, [0.25] * 4).margin == 0
+    tiny = interval(1.0, [1.0, 1.0, 1e-90, 2e-90], [0, 0, 1, 1], [0.25] * 4)
+    assert tiny.margin == pytest.approx(0)
+
+
+def test_a_magnitude_is_exact() -> None:
+    values = np.array([0.1, -0.3, 7.0])
+    assert magnitude(values) == 4
+    assert (magnitude(values) * (values / magnitude(values))).tolist() == values.tolist()
+    assert magnitude(np.array([5e-324])) == 5e-324
+    assert magnitude(np.zeros(2)) > 0

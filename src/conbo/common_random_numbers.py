@@ -6,6 +6,7 @@ are used.
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count, islice
@@ -102,9 +103,10 @@ def seed_rule(common_random_numbers: object, seeds: object, parameters: Iterable
     for seed in seeds:
         if not is_seed(seed):
             raise SettingError(f"`0 <= seed <= 2**63 - 1` must hold for every seed, but got {shortened(repr(seed))}.")
-    if len(set(seeds)) < len(seeds):
+    listed = tuple(int(seed) for seed in seeds)  # integers of NumPy cannot be stored
+    if len(set(listed)) < len(listed):
         raise SettingError("`seeds` must name every seed once, but one is there twice.")
-    return SeedRule(tuple(seeds))
+    return SeedRule(listed)
 
 
 def check_seed(rule: SeedRule | None, seed: object) -> None:
@@ -117,8 +119,11 @@ def check_seed(rule: SeedRule | None, seed: object) -> None:
 
 
 def is_seed(value: object) -> bool:
-    """Return whether a value can be a simulator seed: an integer from 0 to 2**63 - 1, which databases can hold."""
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST_SEED
+    """Return whether a value can be a simulator seed: an integer from 0 to 2**63 - 1, which databases can hold.
+
+    It may be of any integer type, such as one of NumPy's, and is converted to int where users give it.
+    """
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool) and 0 <= int(value) <= LARGEST_SEED
 
 
 def new_seeds(

@@ -13,7 +13,7 @@ from conbo.policies.policy_value import typical_states, value_of_state
 from conbo.policies.rules import Actions, Rule, SameAction
 from conbo.quasi_random import sobol
 from conbo.spaces import Array, Point, Value
-from conbo.stratified import Draws, draw_each, draw_similar
+from conbo.stratified import Draws, draw_each, draw_similar, magnitude
 from conbo.validation import Check, Measurement, Validation
 
 # number and size of independent samples of P[s]; the variance of their means gives the sampling error
@@ -70,7 +70,7 @@ def plan_validation(
         named=named and bool(space.states),
         pool=pool.sampled,
         expected=tuple(float(mean @ pool.weights) for mean in predicted),
-        expected_variances=tuple(pool.variance(mean) for mean in compared),
+        expected_stds=tuple(pool.std_of_mean(mean) for mean in compared),
     )
 
 
@@ -91,14 +91,16 @@ class _Pool:
     weights: Array  # (N,)
     sampled: int | None  # number of sampled states; None if all states are in the pool
 
-    def variance(self, values: Array) -> float:
-        """Return the sampling variance of the mean of `values` (N,), which holds one value for each state of the pool.
+    def std_of_mean(self, values: Array) -> float:
+        """Return the standard deviation of the mean of `values` (N,), which holds one value for each state of the pool.
 
         It arises because the states are a sample of P[s], and is zero if the pool holds all states.
         """
         if self.sampled is None:
             return 0.0
-        return float(values.reshape(REPLICATES, -1).mean(axis=1).var(ddof=1)) / REPLICATES
+        means = values.reshape(REPLICATES, -1).mean(axis=1)
+        unit = magnitude(means)
+        return unit * float((means / unit).std(ddof=1)) / REPLICATES**0.5
 
 
 def _pool(belief: Belief, generator: np.random.Generator) -> _Pool:

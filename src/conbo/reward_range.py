@@ -5,6 +5,7 @@ from math import inf, isfinite
 from typing import Any, TypeAlias
 
 from conbo.errors import SettingError
+from conbo.values import is_number
 
 RewardRange: TypeAlias = tuple[float | None, float | None]
 
@@ -18,7 +19,7 @@ def checked_range(given: Any) -> RewardRange | None:
         return None
     rule = "`reward_range` must be a low and a higher limit of the expected reward, one of them possibly None"
     pair = tuple(given) if isinstance(given, Sequence) and not isinstance(given, str) else ()
-    if len(pair) != 2 or any(isinstance(one, bool) or not isinstance(one, int | float | None) for one in pair):
+    if len(pair) != 2 or not all(one is None or is_number(one) for one in pair):
         raise SettingError(f"{rule}, but got {given!r}.")
     low, high = -inf if pair[0] is None else float(pair[0]), inf if pair[1] is None else float(pair[1])
     if not low < high or not (isfinite(low) or isfinite(high)):

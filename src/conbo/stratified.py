@@ -19,8 +19,11 @@ control variate, or prediction-powered inference).
 The variance of this estimate is Σ W_h² s_h² / n_h, plus s² / N because a sample represents P[s], plus the variance of
 the model's mean if that was computed from a sample of states. The degrees of freedom come from Satterthwaite's
 approximation in Welch's form, which is right on average if all strata have the same variance.
+
+Before rewards are squared, they are divided by their `magnitude`, because the square of 1e160 overflows.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -92,7 +95,7 @@ def draw_similar(features: Array, shares: Array, n: int, generator: np.random.Ge
     the states, up to a factor. Strata come from repeated halving along the feature that varies most. Each state is
     drawn in proportion to its probability, so all draws have the same weight.
     """
-    parts = _split(features, np.arange(len(shares)), shares / shares.sum(), n)
+    parts = _split(features / magnitude(features), np.arange(len(shares)), shares / shares.sum(), n)
     rows = [generator.choice(members, size, p=share / share.sum()) for members, share, size in parts]
     strata = np.repeat(np.arange(len(parts)), [size for *_, size in parts])
     return Draws(np.concatenate(rows), strata, np.full(n, 1 / n))
@@ -120,13 +123,21 @@ def _split(
     return strata
 
 
+def magnitude(values: Array) -> float:
+    """Return the power of two next to the largest absolute value, by which values can be divided without rounding.
+
+    The squares of the quotients do not overflow, and do not all underflow.
+    """
+    return math.ldexp(1.0, math.frexp(float(np.abs(values).max()))[1] - 1)
+
+
 def interval(
     expected: float,
     deviations: Sequence[float],
     strata: Sequence[int],
     weights: Sequence[float],
     pool: float = np.inf,
-    expected_variance: float = 0.0,
+    expected_std: float = 0.0,
 ) -> Interval:
     """Estimate the mean reward over P[s] with a 95 % interval, which is valid even if the model is wrong.
 
@@ -140,8 +151,8 @@ def interval(
         Stratum and weight of every draw. If some stratum has only one draw, all strata are merged into one.
     pool
         Size of the sample of states that represents P[s]; infinite if all states are listed.
-    expected_variance
-        Variance of `expected` if it was computed from a sample of states, otherwise zero.
+    expected_std
+        Standard deviation of `expected` if it was computed from a sample of states, otherwise zero.
     """
     values, n = np.asarray(deviations, dtype=float), len(deviations)
     share = np.asarray(weights, dtype=float) / float(np.sum(weights))
@@ -151,13 +162,15 @@ def interval(
     _, stratum, sizes = np.unique(np.asarray(strata), return_inverse=True, return_counts=True)
     if sizes.min() < 2:
         stratum, sizes = np.zeros(n, dtype=int), np.array([n])
+    unit = magnitude(values)
+    values = values / unit
     centers = np.bincount(stratum, share * values) / np.bincount(stratum, share)
     parts = np.bincount(stratum, (share * (values - centers[stratum])) ** 2) * sizes / (sizes - 1)
     variance, freedom = float(parts.sum()), float(n - len(sizes))
     if variance > 0:
-        freedom = min(freedom, variance**2 / float((parts**2 / (sizes + 1)).sum()) - 2)
+        freedom = min(freedom, 1 / float(((parts / variance) ** 2 / (sizes + 1)).sum()) - 2)
     from scipy.special import stdtrit  # slow to import
 
-    total = variance + float(values.var(ddof=1)) / pool + expected_variance
-    margin = float(stdtrit(max(freedom, 1.0), (1 + CONFIDENCE) / 2)) * total**0.5
+    std = math.hypot(unit * (variance + float(values.var(ddof=1)) / pool) ** 0.5, expected_std)
+    margin = float(stdtrit(max(freedom, 1.0), (1 + CONFIDENCE) / 2)) * std
     return Interval(mean, mean - margin, mean + margin)

@@ -68,8 +68,9 @@ class Validation:
         Size of the sample of states that represents P[s]; None if all states are used.
     expected
         Mean rewards over P[s], under the model, of the policy and of the rule.
-    expected_variances
-        Variances of these two means and of their difference, which arise because states are sampled; zero if none are.
+    expected_stds
+        Standard deviations of these two means and of their difference, which arise because states are sampled; zero if
+        none are.
 
     Examples
     --------
@@ -85,7 +86,7 @@ class Validation:
     named: bool
     pool: int | None
     expected: tuple[float, ...]
-    expected_variances: tuple[float, ...]
+    expected_stds: tuple[float, ...]
 
     @property
     def evaluations(self) -> int:
@@ -119,16 +120,16 @@ class Validation:
         known = [check for check in self.checks if check.is_complete]
         deviations = [sign * (_deviation(check.policy) - _deviation(check.rule)) for check in known]
         expected = sign * (self.expected[0] - self.expected[1])
-        return self._of(known, deviations, expected, self.expected_variances[2])
+        return self._of(known, deviations, expected, self.expected_stds[2])
 
     def _interval(self, of: Callable[[Check], Measurement | None], which: int) -> Interval:
         known = [check for check in self.checks if check.is_complete]
         deviations = [_deviation(of(check)) for check in known]
-        return self._of(known, deviations, self.expected[which], self.expected_variances[which])
+        return self._of(known, deviations, self.expected[which], self.expected_stds[which])
 
-    def _of(self, known: Sequence[Check], deviations: Sequence[float], expected: float, variance: float) -> Interval:
+    def _of(self, known: Sequence[Check], deviations: Sequence[float], expected: float, std: float) -> Interval:
         strata, weights = [check.stratum for check in known], [check.weight for check in known]
-        return interval(expected, deviations, strata, weights, math.inf if self.pool is None else self.pool, variance)
+        return interval(expected, deviations, strata, weights, math.inf if self.pool is None else self.pool, std)
 
     @property
     def has_result(self) -> bool:
@@ -186,7 +187,7 @@ class Validation:
     def to_record(self) -> dict[str, Any]:
         """Return the validation as a dict for JSON, which `from_record` reads."""
         record = asdict(self)
-        lists = {name: list(record[name]) for name in ("checks", "expected", "expected_variances")}
+        lists = {name: list(record[name]) for name in ("checks", "expected", "expected_stds")}
         return {**record, **lists}
 
     def with_result(self, place: int, which: int, reward: float | None, error: str) -> "Validation":
@@ -246,8 +247,15 @@ def from_record(record: object) -> Validation:
         named=fields.flag("named"),
         pool=fields.whole("pool", 1) if fields.has("pool") else None,
         expected=tuple(fields.numbers("expected", 2 if fields.has("rule_name") else 1)),
-        expected_variances=tuple(fields.numbers("expected_variances", 3 if fields.has("rule_name") else 1, 0.0)),
+        expected_stds=_expected_stds(fields, 3 if fields.has("rule_name") else 1),
     )
+
+
+def _expected_stds(fields: Fields, count: int) -> tuple[float, ...]:
+    """Read the field `expected_stds`; earlier records hold variances instead."""
+    if "expected_stds" not in fields.record and fields.has("expected_variances"):
+        return tuple(math.sqrt(one) for one in fields.numbers("expected_variances", count, 0.0))
+    return tuple(fields.numbers("expected_stds", count, 0.0))
 
 
 def _check(fields: Fields) -> Check:

@@ -78,6 +78,15 @@ def test_seeds_are_stored_and_resumed(tmp_path: Path) -> None:
         new_study(seeds=[3, 4], storage=storage)
 
 
+def test_seeds_may_be_integers_of_numpy(tmp_path: Path) -> None:
+    study = new_study(seeds=list(np.arange(3)), storage=tmp_path / "study.db")
+    study.add_trial({"s": 0.5}, {"x": 0.5}, 1.0, seed=np.uint8(2))  # type: ignore[arg-type]
+    study.enqueue({"s": 0.5}, {"x": 0.5}, seed=np.int64(1))  # type: ignore[arg-type]
+    assert [type(trial.seed) for trial in study.trials] == [int, int]
+    again = new_study(seeds=[0, 1, 2], storage=tmp_path / "study.db")
+    assert [trial.seed for trial in again.trials] == [2, 1]
+
+
 def test_files_have_a_column_for_the_seed(tmp_path: Path) -> None:
     study, path = new_study(), tmp_path / "trials.csv"
     study.run(simulated, evaluations=4, progress=False)
@@ -110,7 +119,12 @@ def test_what_goes_wrong_is_said() -> None:
         ({"common_random_numbers": 1}, "must be True or False"),
         ({"seeds": []}, "must be a list of whole numbers"),
         ({"seeds": [1, 1]}, "must name every seed once"),
+        ({"seeds": [1, np.int64(1)]}, "must name every seed once"),
         ({"seeds": [-1]}, "must hold for every seed, but got -1"),
+        ({"seeds": [np.int64(-1)]}, "must hold for every seed, but got "),
+        ({"seeds": [np.uint64(2**63)]}, "must hold for every seed, but got "),
+        ({"seeds": [np.True_]}, "must hold for every seed, but got "),
+        ({"seeds": [np.float64(1)]}, "must hold for every seed, but got "),
         ({"space": Space({"seed": Real(0, 1)}, {"x": Real(0, 1)})}, "no parameter must be named 'seed'"),
         ({"model": lambda x, y, z: None}, "must go with a built-in model"),
         ({"prior": earlier}, "must go without a `prior`"),

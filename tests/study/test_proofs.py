@@ -19,7 +19,7 @@ from conbo.spaces import Categorical, Integer, Real, Space
 from conbo.study import Study
 from conbo.study.copies import copy_study
 from conbo.validation import SINGLE_ACTION, from_record
-from learned_studies import no_state, one_state, wards
+from learned_studies import learned, no_state, one_state, wards
 
 
 def profit(state: Any, action: Any) -> float:
@@ -92,6 +92,42 @@ def test_a_damaged_record_is_named(tmp_path: Path) -> None:
         file.execute("UPDATE conbo_validations SET record = ?", [text.replace('"stratum": 0', '"stratum": -1')])
     with pytest.raises(RecordError, match=r"validation 0: .*checks\[0\].stratum"):
         kept.validations()
+
+
+def test_a_record_with_variances_is_read() -> None:
+    now = study().validate(profit, 8)
+    record = now.to_record()
+    stds = record.pop("expected_stds")
+    read = from_record({**record, "expected_variances": [std**2 for std in stds]})
+    assert min(stds) > 0
+    assert read.expected_stds == pytest.approx(now.expected_stds)
+    with pytest.raises(RecordError, match="expected_stds"):
+        from_record(record)  # neither of them is there
+
+
+def bumpy(state: Any, action: Any) -> float:
+    """Far from what a model of ten trials expects, so that intervals are wide."""
+    return -((action["x"] - state["s"]) ** 2) + 0.1 * (37.77 * action["x"] % 1)
+
+
+def intervals_of(factor: float, storage: Path) -> np.ndarray[Any, Any]:
+    """Mean, low and high of every interval of a stored validation, divided by the factor of the rewards."""
+
+    def scaled(state: Any, action: Any) -> float:
+        return factor * bumpy(state, action)
+
+    space = Space(states={"s": Real(0, 1)}, actions={"x": Real(0, 1)})
+    measured = learned(space, scaled, 10, storage=storage).validate(scaled, 16)
+    assert open_study(storage).validations() == [measured]
+    found = measured.to_dict()
+    rows = [list(found[name].values()) for name in ("policy_value", "rule_value", "difference")]
+    return np.array(rows) / factor
+
+
+@pytest.mark.parametrize("factor", [1e160, 1e299, 1e-200])
+def test_intervals_scale_with_rewards_whose_squares_are_no_numbers(factor: float, tmp_path: Path) -> None:
+    usual = intervals_of(1.0, tmp_path / "usual.db")
+    assert intervals_of(factor, tmp_path / "scaled.db") == pytest.approx(usual, rel=1e-5)
 
 
 def test_what_is_measured_survives_an_interrupt() -> None:

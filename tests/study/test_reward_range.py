@@ -11,6 +11,7 @@ import pytest
 import conbo
 from conbo.errors import SettingError, StudyError
 from conbo.policies.policy import Policy
+from conbo.reward_range import checked_range
 
 SPACE = conbo.Space(states={"size": conbo.Real(0, 1)}, actions={"rate": conbo.Real(0, 1)})
 
@@ -73,6 +74,14 @@ def test_the_limits_belong_to_the_study(tmp_path: Path) -> None:
     assert max(means(conbo.open_study(storage).policy())) <= 1
 
 
+def test_limits_may_be_integers_of_numpy(tmp_path: Path) -> None:
+    storage = str(tmp_path / "study.db")
+    told(accuracy, storage=storage, reward_range=(np.int64(0), None))
+    assert len(conbo.Study(SPACE, storage=storage, reward_range=(0, None)).trials) == 15
+    assert checked_range((np.int64(0), np.uint8(2))) == (0, 2)
+    assert {type(limit) for limit in checked_range((np.int64(0), np.float32(2))) or ()} == {float}
+
+
 @pytest.mark.parametrize(
     "given",
     [
@@ -88,6 +97,8 @@ def test_the_limits_belong_to_the_study(tmp_path: Path) -> None:
         ("0", 1),
         "01",
         (False, 1),
+        (np.False_, 1),
+        (np.int64(1), np.int64(0)),
     ],
 )
 def test_wrong_limits_are_refused(given: Any) -> None:

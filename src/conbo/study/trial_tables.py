@@ -252,7 +252,8 @@ class TrialTables:
 
     def _trial(self, state: Point, action: Point, seed: int | None) -> Trial:
         check_seed(self._shared.up_to_date().seed_rule, seed)
-        return Trial(0, self.space.validate_state(state), self.space.validate_action(action), seed=seed)
+        number = None if seed is None else int(seed)  # of NumPy, for example
+        return Trial(0, self.space.validate_state(state), self.space.validate_action(action), seed=number)
 
     def _add(self, results: Sequence[Trial]) -> list[Trial]:
         """Append trials to those of the study, with new numbers, and return them as recorded."""

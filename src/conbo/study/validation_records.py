@@ -67,4 +67,4 @@ class ValidationRecords:
 
 
 def _text(validation: Validation) -> str:
-    return json.dumps(validation.to_record())
+    return json.dumps(validation.to_record(), allow_nan=False)  # numbers that are not finite could never be read again
