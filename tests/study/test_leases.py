@@ -74,7 +74,14 @@ def test_several_trials_at_once(tmp_path: Path) -> None:
     assert [trial.number for trial in study.ask(3, lease=60)] == [0, 1, 2]
 
 
-@pytest.mark.parametrize("lease", [0, -1, float("inf"), float("nan"), "60"])
+@pytest.mark.parametrize("lease", [0, -1, 1e12, float("inf"), float("nan"), "60"])
 def test_what_a_lease_must_be(lease: float) -> None:
-    with pytest.raises(SettingError, match="`0 < lease < inf` must hold"):
-        Study(SPACE).ask(lease=lease)
+    study, rule = Study(SPACE), "`0 < lease <= 3155760000` must hold"
+    with pytest.raises(SettingError, match=rule):
+        study.ask(lease=lease)
+    with pytest.raises(SettingError, match=rule):
+        study.run(reward, 1, lease=lease, progress=False)
+    trial = study.ask(lease=3e9)
+    with pytest.raises(SettingError, match=rule):
+        study.renew(trial, lease)
+    assert study.trials == (trial,)
