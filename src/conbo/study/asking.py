@@ -14,6 +14,7 @@ from conbo.trials import Outcomes, Trial
 
 LONGEST_LEASE = 100 * 365.25 * 86_400.0  # seconds: 100 years, so that the time at which a lease ends is a valid date
 
+
 def ask(
     shared: SharedOptimizer,
     n: int,
