@@ -32,7 +32,7 @@ def with_noise_and_errors(trials: Iterable[Trial]) -> list[dict[str, Any]]:
     known, rows = list(trials), []
     noisy = any(trial.noise is not None for trial in known)
     for trial, row in zip(known, observations(known), strict=True):
-        more = {"noise": trial.noise} if noisy else {}
+        more: dict[str, Any] = {"noise": trial.noise} if noisy else {}
         more |= {"error": trial.error if trial.status == "failed" else None}
         after = list(row).index("status") + 1
         first, last = list(row.items())[:after], list(row.items())[after:]
