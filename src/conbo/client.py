@@ -167,7 +167,8 @@ class Client:
         AccessError
             If the service refuses the request.
         """
-        Outcomes(reward, noise)  # converts scalars of NumPy and torch, which JSON cannot hold
+        Outcomes(reward, noise, {} if outcomes is None else outcomes)  # raises RewardError if a value is invalid
+        # scalars of NumPy and torch are converted, because JSON cannot hold them
         plain = {"reward": _plain(reward), "noise": _plain(noise), "cost": _plain(cost)}
         more = None if outcomes is None else {name: _plain(value) for name, value in outcomes.items()}
         self._post(f"/trials/{_number(trial)}/tell", {**plain, "outcomes": more})
@@ -289,7 +290,7 @@ class Client:
         Raises
         ------
         SettingError
-            If the objective cannot be called.
+            If the objective cannot be called, or a setting is out of range.
         ConboError
             If the objective failed ten times in a row.
         AccessError

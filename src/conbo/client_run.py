@@ -7,8 +7,10 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from conbo.errors import AccessError, ConboError, StorageError, TrialError, shortened
+from conbo.errors import AccessError, ConboError, SettingError, StorageError, TrialError, shortened
+from conbo.setting_rules import at_least
 from conbo.trials import Outcomes, Trial, outcomes_of
+from conbo.values import is_number
 
 if TYPE_CHECKING:
     from conbo.study.executors import AnyObjective
@@ -38,7 +40,7 @@ class Service(Protocol):
 class ClientRun:
     """One call of `Client.run`: ask for trials, evaluate them and tell the rewards, until enough trials are completed.
 
-    The arguments besides `client` are those of `Client.run`.
+    The arguments besides `client` are those of `Client.run`; SettingError is raised if one of them is out of range.
     """
 
     def __init__(
@@ -50,8 +52,13 @@ class ClientRun:
         max_seconds: float | None,
         lease: float,
     ) -> None:
-        self._client, self._objective, self._evaluations = client, objective, evaluations
-        self._retries, self._max_seconds, self._lease = retries, max_seconds, lease
+        self._client, self._objective = client, objective
+        self._evaluations, self._retries = at_least(1, "evaluations", evaluations), at_least(0, "retries", retries)
+        limits = {"lease": lease} | ({} if max_seconds is None else {"max_seconds": max_seconds})
+        for name, seconds in limits.items():
+            if not (is_number(seconds) and 0 < seconds < float("inf")):
+                raise SettingError(f"`0 < {name} < inf` must hold, but got {name}={seconds!r}.")
+        self._max_seconds, self._lease = max_seconds, lease
         self._completed = self._failed = self._retried = self._late = self._failures_in_a_row = 0
 
     def __call__(self) -> RunSummary:
@@ -108,7 +115,9 @@ class ClientRun:
     def _fail(self, trial: Trial, text: str, error: Exception) -> None:
         from conbo.study.run import MOST_FAILURES
 
-        self._client._post(f"/trials/{trial.number}/fail", {"error": text, "worker": trial.worker})
+        answer = self._client._post(f"/trials/{trial.number}/fail", {"error": text, "worker": trial.worker})
+        if not answer["stands"]:  # another worker has taken over the trial
+            return
         self._failed += 1
         self._failures_in_a_row += 1
         if self._failures_in_a_row == MOST_FAILURES:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Literal, TypeAlias
 
 from conbo.errors import RewardError, SettingError, shortened
+from conbo.trials import as_mapping
 from conbo.values import Value, is_number
 
 COST = "cost"  # the name of the outcome that holds the cost
@@ -50,8 +51,11 @@ def check_told(cost: Cost, measured: Mapping[str, float]) -> None:
 
 
 def with_cost(measured: Mapping[str, float] | None, cost: float | None) -> dict[str, float]:
-    """Return the measured outcomes with the cost added to them; raise RewardError if they already have one."""
-    outcomes = {} if measured is None else dict(measured)
+    """Return the measured outcomes with the cost added to them.
+
+    Raises RewardError if they are no mapping, or already have a cost.
+    """
+    outcomes = {} if measured is None else dict(as_mapping(measured))
     if cost is None:
         return outcomes
     if COST in outcomes:

@@ -247,8 +247,7 @@ def check_trial(trial: Trial, space: Space, rule: SeedRule | None, learned: Lear
 
 def _checked_measured(measured: object) -> dict[str, float]:
     """Return the outcomes besides the reward as floats; raise RewardError unless all names and values are valid."""
-    if not isinstance(measured, Mapping):
-        raise RewardError(f"outcomes must be a mapping from names to numbers, but got {shortened(repr(measured))}.")
+    measured = as_mapping(measured)
     if len(measured) > MAX_MEASURED:
         raise RewardError(f"there must be at most {MAX_MEASURED} outcomes beside the reward, but got {len(measured)}.")
     for name in measured:
@@ -262,6 +261,13 @@ def _checked_measured(measured: object) -> dict[str, float]:
         if any(unicodedata.category(character) in ("Cc", "Cs") for character in name):
             raise RewardError(f"the name of an outcome must have no control characters, but got {name!r}.")
     return {name: finite_number(f"value of the outcome '{name}'", value) for name, value in measured.items()}
+
+
+def as_mapping(measured: object) -> Mapping[Any, Any]:
+    """Return the outcomes besides the reward unchanged; raise RewardError unless they are a mapping."""
+    if not isinstance(measured, Mapping):
+        raise RewardError(f"outcomes must be a mapping from names to numbers, but got {shortened(repr(measured))}.")
+    return measured
 
 
 def finite_number(name: str, value: Any) -> float:

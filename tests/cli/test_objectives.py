@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from conbo import Categorical, Real, Space
+from conbo.cli import objectives
 from conbo.cli.objectives import Program, load_function
 from conbo.errors import ConboError, SettingError
 
@@ -89,6 +90,12 @@ def test_a_program_that_hangs_is_killed_with_all_that_it_started(tmp_path: Path)
     with pytest.raises(TimeoutError, match=r"'sh' took longer than 0\.5 s"):
         Program(f"sh -c 'sleep 600 & echo $! > {note}; wait'", timeout=0.5)(STATE, ACTION)
     assert _ended(int(note.read_text()))
+
+
+def test_a_timeout_may_be_longer_than_the_operating_system_can_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Program("echo 1.5", timeout=1e10)(STATE, ACTION) == 1.5
+    monkeypatch.setattr(objectives, "LONGEST_WAIT", 0.05)
+    assert Program("sh -c 'echo 1; sleep 0.3; echo 2.5'", timeout=30)(STATE, ACTION) == 2.5
 
 
 def _ended(pid: int) -> bool:

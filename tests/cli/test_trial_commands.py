@@ -96,6 +96,8 @@ def test_fail(conbo: Conbo, folder: Path) -> None:
         (["tell", "one", "1"], 1, "a trial must be named by its number, but got 'one'."),
         (["tell", "0", "much"], 1, "a reward must be one finite number, but got 'much'."),
         (["tell", "0", "nan"], 1, "a reward must be one finite number, but got nan."),
+        (["tell", "0", "1_0"], 1, "a reward must be one finite number, but got '1_0'."),
+        (["tell", "0_0", "1"], 1, "a trial must be named by its number, but got '0_0'."),
         (["tell", "0"], 2, "Expected [STUDY] ID VALUE, but got 0."),
         (["tell", "0", "1", "--nois", "3"], 2, "Expected [STUDY] ID VALUE"),
         (["tell", "0", "1", "--outcome", "wait"], 2, "an outcome must be NAME=VALUE, but got 'wait'."),
@@ -184,6 +186,29 @@ def test_nothing_of_a_file_is_told_if_a_value_is_wrong(conbo: Conbo, folder: Pat
     assert "results.json: this must be a list of objects." in conbo("tell", "--file", "results.json", code=1).stderr
     (folder / "results.json").write_text("[")
     assert "results.json: this is not JSON" in conbo("tell", "--file", "results.json", code=1).stderr
+
+
+def test_rows_whose_noise_is_unlike_before_are_refused_with_all_others(conbo: Conbo, folder: Path) -> None:
+    conbo("ask", "-n", "4")
+    (folder / "batch.csv").write_text("number,reward,noise\n0,1,0.5\n1,2,\n2,3,0.5\n3,4,\n")
+    told = conbo("tell", "--file", "batch.csv", code=1).stderr
+    assert "must have no wrong row, but has 2:\n  line 3: `noise` must be given with every reward or with none" in told
+    assert "line 5: " in told
+    assert {trial.status for trial in _trials()} == {"running"}
+    conbo("tell", "0", "1")
+    told = conbo("tell", "--file", "batch.csv", code=1).stderr
+    assert "line 4: `noise` must be given with every reward or with none, but got noise=0.5 for trial 2" in told
+    assert [trial.status for trial in _trials()] == ["completed", "running", "running", "running"]
+
+
+def test_exported_noise_can_be_imported(conbo: Conbo, folder: Path) -> None:
+    conbo("ask", "-n", "2")
+    conbo("tell", "0", "1.5", "--noise", "0.25")
+    conbo("export", "-o", "trials.csv")
+    assert (folder / "trials.csv").read_text().startswith("number,demand,stock,reward,status,noise,error\n0,")
+    assert [row["noise"] for row in json.loads(conbo("export", "--json").stdout)] == [0.25, None]
+    conbo("import", "trials.csv")
+    assert [trial.noise for trial in _trials()] == [0.25, None, 0.25]
 
 
 def test_import_and_export(conbo: Conbo, folder: Path) -> None:

@@ -96,6 +96,10 @@ def test_policy_of_a_file_of_states(conbo: Conbo, learned: library.Study, folder
     (folder / "states.json").write_text('[{"demand": 45}]')
     answers = json.loads(conbo("policy", "--states", "states.json", "--json").stdout)
     assert answers[0]["stock"] == pytest.approx(float(rows[0]["stock"]))
+    for column in ("stock", "predicted_std"):
+        (folder / "wrong.csv").write_text(f"{column},demand\n7,45\n")
+        refused = conbo("policy", "--states", "wrong.csv", code=1).stderr
+        assert f"'wrong.csv' must not have a column that the policy adds, but has '{column}'." in refused
     (folder / "wrong.csv").write_text("shop\nnorth\n")
     assert "'demand' is missing" in conbo("policy", "--states", "wrong.csv", code=1).stderr
     (folder / "wrong.csv").write_text("shop,demand\nnorth,45\n\nsouth,800\n")

@@ -294,6 +294,8 @@ def test_constraints_that_cannot_be() -> None:
 def test_what_cannot_be() -> None:
     with pytest.raises(SettingError, match="`states` must be names of parameters, or a mapping from these, but got"):
         ConboSampler("demand")
+    with pytest.raises(SettingError, match="`seed` must be an integer of at least 0, but got seed=-1"):
+        ConboSampler(["demand"], seed=-1)
     with pytest.raises(SpaceError, match="a state must be a parameter of the trials, but got 'demnd': did you mean"):
         learned(3, states=["demnd"])
     with pytest.raises(SpaceError, match="at least one parameter must be an action, but got the states demand, stock"):

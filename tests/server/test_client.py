@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
@@ -98,6 +98,37 @@ def test_a_run_records_failures_and_gives_up_after_ten(service: Running) -> None
     with pytest.raises(ConboError, match="the objective failed 10 times in a row: RewardError: a reward must be one"):
         client.run(lambda state, action: float("nan"), 3)
     assert client.run(now_and_then, 2).completed == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"evaluations": 0}, "`evaluations` must be an integer of at least 1, but got evaluations=0"),
+        ({"retries": -1}, "`retries` must be an integer of at least 0, but got retries=-1"),
+        ({"max_seconds": "5"}, "`0 < max_seconds < inf` must hold, but got max_seconds='5'"),
+        ({"lease": 0}, "`0 < lease < inf` must hold, but got lease=0"),
+        ({"lease": None}, "`0 < lease < inf` must hold, but got lease=None"),
+    ],
+)
+def test_bad_settings_of_a_run(settings: dict[str, Any], message: str) -> None:
+    client = conbo.Client("http://127.0.0.1:1")
+    with pytest.raises(SettingError, match=message):
+        client.run(lambda state, action: 1.0, **{"evaluations": 2, **settings})
+
+
+def test_a_failure_of_a_lost_trial_does_not_count(service: Running) -> None:
+    client, study = conbo.Client(service.url), open_study(service.storage)
+
+    def loses_its_trial(state: object, action: object) -> float:
+        if study.trials[-1].number == 0:
+            study.tell(0, 5.0)
+        raise ValueError("broken")
+
+    with pytest.raises(RewardError, match="outcomes must be a mapping"):
+        client.tell(0, 1.0, outcomes=[1])  # type: ignore[arg-type]
+    summary = client.run(loses_its_trial, 1)
+    assert (summary.completed, summary.failed) == (0, 0)
+    assert client.trials[0].reward == 5.0
 
 
 def test_an_interrupted_run_gives_its_trial_back(service: Running) -> None:

@@ -74,6 +74,7 @@ def test_a_told_trial_can_be_told_again_but_not_otherwise(service: Running) -> N
     ("path", "body", "status", "text"),
     [
         ("trials/0/tell", {"reward": "high"}, 422, "a reward must be one finite number, but got 'high'."),
+        ("trials/0/tell", {"reward": 1, "outcomes": [1]}, 422, "outcomes must be a mapping from names to numbers"),
         ("trials/0/tell", {}, 422, "`reward` must be there, but is missing."),
         ("trials/0/tell", {"reward": 1, "rewards": 2}, 422, "`rewards` must not be there: no such field is known."),
         ("trials/7/tell", {"reward": 1}, 404, "unknown trial 7: known are 0 to 0."),

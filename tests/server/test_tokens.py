@@ -63,7 +63,8 @@ def test_settings(tmp_path: Path) -> None:
     tokens = TokenFile(tmp_path / "tokens.json")
     with pytest.raises(SettingError, match="`right` must be 'read', 'run' or 'admin', but got 'root'"):
         tokens.add("root")  # type: ignore[arg-type]
-    with pytest.raises(SettingError, match="`0 < days < inf` must hold"):
-        tokens.add("read", days=0)
+    for days in (0, 36_501, 1e300, float("nan")):
+        with pytest.raises(SettingError, match="`0 < days <= 36500` must hold, but got days="):
+            tokens.add("read", days=days)
     with pytest.raises(SettingError, match="`label` must be printable"):
         tokens.add("read", label="a\nb")

@@ -124,3 +124,13 @@ def test_a_cost_must_be_a_positive_number(wrong: Any) -> None:
         study.run(reward, budget=5, progress=False)
     with pytest.raises(SettingError, match="`cost` must be a function of state and action, or 'learned'"):
         conbo.Study(SPACE, cost=3)  # type: ignore[arg-type]
+
+
+def test_an_added_result_needs_no_cost_but_it_must_be_positive() -> None:
+    study = conbo.Study(SPACE, cost="learned", method="uniform")
+    study.add_trial({"s": 0.5}, {"x": 0.5}, 1.0)
+    with pytest.raises(RewardError, match="`cost > 0` must hold, but got cost=0"):
+        study.add_trial({"s": 0.5}, {"x": 0.5}, 1.0, outcomes={"cost": 0})
+    with pytest.raises(RewardError, match="`cost > 0` must hold, but got cost=-1"):
+        study.add_trials([{"s": 0.5, "x": 0.5, "reward": 1, "outcome:cost": -1}])
+    assert len(study.trials) == 1

@@ -99,6 +99,8 @@ def test_results_that_are_none() -> None:
         new_study().add_trials({"s": 1})
     with pytest.raises(StudyError, match=r"the dataframe must have a column .* but has none for 'k'"):
         new_study().add_trials(polars.DataFrame({"s": [0.5]}))
+    with pytest.raises(StudyError, match="the list must have columns whose names are text, but got 7"):
+        new_study().add_trials([{"s": 0.5, "k": "a", "x": 1, "n": 3, "reward": 1.0, 7: 8}])
     with pytest.raises(SettingError, match="`backend` must be a library of dataframes like 'pandas', but got 'excel'"):
         new_study().trials_dataframe("excel")
 

@@ -1,5 +1,6 @@
 """Trials that are asked for with a lease: yours for a time, and then somebody else's."""
 
+import threading
 import time
 from pathlib import Path
 
@@ -74,7 +75,31 @@ def test_several_trials_at_once(tmp_path: Path) -> None:
     assert [trial.number for trial in study.ask(3, lease=60)] == [0, 1, 2]
 
 
-@pytest.mark.parametrize("lease", [0, -1, float("inf"), float("nan"), "60"])
+def test_a_run_in_memory_keeps_its_trial_from_other_threads() -> None:
+    study, begun, end = Study(SPACE, method="uniform"), threading.Event(), threading.Event()
+
+    def slow(state: object, action: object) -> float:
+        begun.set()
+        end.wait(30)
+        return 1.0
+
+    run = threading.Thread(target=lambda: study.run(slow, 1, lease=0.2, progress=False))
+    run.start()
+    begun.wait(30)
+    time.sleep(0.5)  # the lease would have ended without a heartbeat
+    assert study.ask(lease=60).number == 1
+    end.set()
+    run.join()
+
+
+@pytest.mark.parametrize("lease", [0, -1, 1e12, float("inf"), float("nan"), "60"])
 def test_what_a_lease_must_be(lease: float) -> None:
-    with pytest.raises(SettingError, match="`0 < lease < inf` must hold"):
-        Study(SPACE).ask(lease=lease)
+    study, rule = Study(SPACE), "`0 < lease <= 3155760000` must hold"
+    with pytest.raises(SettingError, match=rule):
+        study.ask(lease=lease)
+    with pytest.raises(SettingError, match=rule):
+        study.run(reward, 1, lease=lease, progress=False)
+    trial = study.ask(lease=3e9)
+    with pytest.raises(SettingError, match=rule):
+        study.renew(trial, lease)
+    assert study.trials == (trial,)

@@ -45,6 +45,14 @@ def test_told_outcomes_are_kept_to_the_last_digit(tmp_path: Path) -> None:
     assert [trial.status for trial in study.trials] == ["completed", "completed", "running"]
 
 
+@pytest.mark.parametrize("outcomes", [[1.0], "wait", 3])
+def test_outcomes_must_be_a_mapping(outcomes: Any) -> None:
+    study = Study(SPACE)
+    trial = study.ask()
+    with pytest.raises(RewardError, match="outcomes must be a mapping from names to numbers, but got"):
+        study.tell(trial, 1.0, outcomes=outcomes)
+
+
 def test_an_optimizer_takes_them_and_suggests_the_same() -> None:
     plain, measured = (Optimizer(SPACE, method="expected-improvement", initial=2) for _ in range(2))
     for optimizer, outcomes in ((plain, None), (measured, {"wait": 4.2})):

@@ -211,6 +211,14 @@ def test_names_that_browsers_take_out_of_addresses(storage: str, name: str) -> N
         stored(storage, name=name)
 
 
+def test_a_name_that_cannot_be_encoded(storage: str) -> None:
+    with pytest.raises(SettingError, match=r"`name` must be text that can be encoded in UTF-8, but got 'a\\udc80'"):
+        stored(storage, name="a\udc80")
+    stored(storage)
+    with pytest.raises(StudyError, match=r"there is no study 'a\\udc80'"):
+        open_study(storage, "a\udc80")
+
+
 def test_a_name_that_is_too_long(storage: str) -> None:
     stored(storage, name="x" * 200)
     with pytest.raises(SettingError, match="`name` must have at most 200 characters, but got 201: 'xx"):

@@ -245,7 +245,7 @@ def test_bad_evaluations(evaluations: Any) -> None:
         ({"batch": 0}, "`batch` must be an integer of at least 1, but got batch=0"),
         ({"retries": -1}, "`retries` must be an integer of at least 0, but got retries=-1"),
         ({"timeout": 0}, "`0 < timeout < inf` must hold, but got timeout=0"),
-        ({"lease": math.inf}, "`0 < lease < inf` must hold, but got lease=inf"),
+        ({"lease": math.inf}, "`0 < lease <= 3155760000` must hold, but got lease=inf"),
         ({"stop_below": "low"}, "`0 < stop_below < inf` must hold, but got stop_below='low'"),
         ({"stop_below": 0.1}, "`stop_below` needs a method that knows what an evaluation gains.*method='uniform'"),
         ({"finish": "best"}, "`finish` must be None or 'best-observed', but got 'best'"),

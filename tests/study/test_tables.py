@@ -41,6 +41,25 @@ def test_what_is_written_can_be_imported(tmp_path: Path) -> None:
     assert other.trials == study.trials[:6]
 
 
+def test_a_file_is_kept_if_the_trials_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written(tmp_path / "trials.csv", "precious")
+    study = new_study(space=Space(actions={"c": Categorical(["a\udc80", "b"])}))
+    study.add_trial({}, {"c": "a\udc80"}, 1.0)
+    with pytest.raises(StudyError, match=r"trials\.csv' must be encoded in UTF-8, but '\\udc80' cannot be"):
+        study.to_csv(path)
+
+    def full_disk(part: Path, content: bytes) -> None:
+        with part.open("wb") as file:
+            file.write(content[:3])
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full_disk)
+    with pytest.raises(OSError, match="no space left"):
+        new_study().to_csv(path)
+    assert [file.name for file in tmp_path.iterdir()] == ["trials.csv"]
+    assert path.read_text() == "precious\n"
+
+
 def test_imported_results_come_after_what_is_there_and_count(tmp_path: Path) -> None:
     study = new_study(initial=3)
     study.ask()

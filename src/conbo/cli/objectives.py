@@ -8,6 +8,7 @@ import signal
 import string
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,8 @@ from conbo.errors import ConboError, SettingError
 if TYPE_CHECKING:
     from conbo.spaces import Point, Space
     from conbo.study.executors import AnyObjective
+
+LONGEST_WAIT = 2_000_000.0  # seconds of one wait for a program; the operating system counts at most 2**31 milliseconds
 
 
 command_option = click.option(
@@ -144,7 +147,7 @@ class Program:
             raise ConboError(f"cannot run '{words[0]}': {error.strerror}.") from error
         with process:
             try:
-                printed, complaints = process.communicate(timeout=self.timeout)
+                printed, complaints = _communicated(process, self.timeout)
             except BaseException as error:
                 _kill(process)
                 if isinstance(error, subprocess.TimeoutExpired):
@@ -180,6 +183,19 @@ class Program:
         program = shlex.split(self.template)[0]
         if "{" not in program and shutil.which(program) is None:
             raise SettingError(f"a command must begin with a program that can be run, but '{program}' is none.")
+
+
+def _communicated(process: "subprocess.Popen[str]", timeout: float | None) -> tuple[str, str]:
+    """Return what the program prints until it ends; raise subprocess.TimeoutExpired after `timeout` seconds."""
+    if timeout is None:
+        return process.communicate()
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            return process.communicate(timeout=min(LONGEST_WAIT, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            if time.monotonic() >= deadline:
+                raise
 
 
 def _kill(process: "subprocess.Popen[str]") -> None:

@@ -123,7 +123,9 @@ def _tell_rows(study: "StoredStudy", path: Path) -> int:
     if rows and ("number" not in columns or not {"reward", "error"} & columns.keys()):
         raise StudyError(f"'{path}' must have the columns 'number' and 'reward', but has {quoted(columns)}.")
     told = {trial.number: trial for trial in study.trials}  # the trials as they will be once the rows read are told
-    known = from_rows(path, rows, lambda row: _result(study, told, row))  # all rows are read before any row is told
+    noiseless = {trial.noise is None for trial in study.trials if trial.status == "completed"}
+    # all rows are read before any row is told
+    known = from_rows(path, rows, lambda row: _result(study, told, noiseless, row))
     results = [result for result in known if result is not None]
     for number, result in results:
         if isinstance(result, str):
@@ -136,13 +138,16 @@ def _tell_rows(study: "StoredStudy", path: Path) -> int:
 
 
 def _result(
-    study: "StoredStudy", told: "dict[int, Trial]", row: Mapping[str, Any]
+    study: "StoredStudy", told: "dict[int, Trial]", noiseless: set[bool], row: Mapping[str, Any]
 ) -> "tuple[int, Outcomes | str] | None":
     """Return the number of a row's trial, and the trial's outcomes or error; None if the row has neither.
 
     `told` maps numbers to trials, which include the results of the rows read so far; the result of this row is added.
-    Raises TrialError if the trial already has a different result there.
+    `noiseless` is a set that says whether completed trials lack a noise variance; it is empty if there are none yet.
+    Raises TrialError if the trial already has a different result there, and RewardError if its noise is unlike before.
     """
+    from conbo.trials import unlike_before
+
     # columns of parameters do not count, because a parameter may be called `error`
     row = {name: cell for name, cell in row.items() if name not in study.parameters}
     if not _has(row, "reward") and not _has(row, "error"):
@@ -154,7 +159,11 @@ def _result(
     if _has(row, "error"):
         raise RewardError(f"a trial must have a reward or an error, but trial {number} has both.")
     outcomes = _outcomes(study, row)
-    told[number] = told[number].told(outcomes)
+    completed = told[number].told(outcomes)
+    if noiseless not in (set(), {completed.noise is None}):
+        raise unlike_before(completed)
+    noiseless.add(completed.noise is None)
+    told[number] = completed
     return number, outcomes
 
 
@@ -187,16 +196,23 @@ def _measured(pairs: tuple[str, ...]) -> dict[str, float]:
 
 def _number(text: object) -> int:
     try:
-        return int(str(text))
+        return int(_plain(text))
     except ValueError:
         raise TrialError(f"a trial must be named by its number, but got {text!r}.") from None
 
 
 def _reward(text: object, what: str = "reward") -> float:
     try:
-        return float(str(text))
+        return float(_plain(text))
     except ValueError:
         raise RewardError(f"a {what} must be one finite number, but got {text!r}.") from None
+
+
+def _plain(text: object) -> str:
+    """Return an object as text; raise ValueError if it has an underscore, which Python alone allows in numbers."""
+    if "_" in str(text):
+        raise ValueError(text)
+    return str(text)
 
 
 @click.command()
@@ -258,9 +274,9 @@ def export(
         return
     if output is not None:
         check_table(output)
-    from conbo.study.trial_rows import with_errors
+    from conbo.study.trial_rows import with_noise_and_errors
 
-    rows = with_errors(stored_study(source, name).trials)
+    rows = with_noise_and_errors(stored_study(source, name).trials)
     if output is not None:
         write_rows(output, rows)
         click.echo(f"Wrote {output}.")

@@ -18,6 +18,7 @@ from conbo.cli.study_source import (
     unfolded_log,
 )
 from conbo.cli.tables import as_columns, as_csv, check_table, from_rows, parameter_rows, read_rows, shown, write_rows
+from conbo.errors import StudyError
 from conbo.notices import LOG
 from conbo.rounding import MARGIN_IN_WORDS, with_margin
 
@@ -113,7 +114,8 @@ def policy(
     """Show the best action for a state, or for a CSV file of states.
 
     The columns of the file are kept, and columns are added for every action, for the predicted reward, and for the
-    standard deviation of this prediction, which does not include the noise of a single reward.
+    standard deviation of this prediction, which does not include the noise of a single reward. The file must not have
+    columns of these names already.
     """
     (source,) = leading_study(arguments)
     if output is not None:
@@ -150,6 +152,9 @@ def _in_lines(prediction: "Prediction") -> str:
 
 def _answer_rows(learned: "Policy", path: Path, output: Path | None, extrapolate: bool, as_json: bool) -> None:
     space, placed = learned.belief.space, read_rows(path)
+    added = (*space.actions, "predicted_reward", "predicted_std", "predicted_probability")
+    if taken := [name for name in added if any(name in row for row in placed.values())]:
+        raise StudyError(f"'{path}' must not have a column that the policy adds, but has '{taken[0]}'.")
 
     def state(row: dict[str, Any]) -> "dict[str, Value]":
         given = parse_row(space.states, row)

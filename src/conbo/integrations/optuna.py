@@ -23,6 +23,7 @@ from conbo.errors import ConboError, PointError, RewardError, SettingError
 from conbo.method_list import DEFAULT_METHOD, Method, listed
 from conbo.optimizer import Optimizer
 from conbo.outcome_constraints import DEFAULT_CONFIDENCE, AtMost, LearnedSettings, checked_confidence
+from conbo.setting_rules import at_least
 from conbo.spaces import Space, Value
 from conbo.state_distributions import MarginalRecipe, Product, Uniform
 from conbo.state_marginals import marginal
@@ -105,8 +106,8 @@ class ConboSampler(BaseSampler):
     Raises
     ------
     SettingError
-        If `states` is not a collection of names, or if `constraints_func` is given but the method cannot satisfy limits
-        on outcomes.
+        If `states` is not a collection of names, `seed` is negative, or `constraints_func` is given but the method
+        cannot satisfy limits on outcomes.
     SpaceError
         When a trial begins: if trials have different parameters (a conditional space), or a state is not one of them.
 
@@ -137,7 +138,7 @@ class ConboSampler(BaseSampler):
             LearnedSettings({"constraint_0": AtMost(0.0)}).check_method(name, known.keeps_constraints)
         confidence = checked_confidence(confidence)
         self._settings = {"method": method, "model": model, "initial": initial, "confidence": confidence}
-        self._seed = secrets.randbits(32) if seed is None else seed
+        self._seed = secrets.randbits(32) if seed is None else at_least(0, "seed", seed)
         self._optimizer: Optimizer | None = None
         self._lock = threading.RLock()  # held during a suggestion, so that the next thread sees it as pending
 

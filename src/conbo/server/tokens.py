@@ -21,11 +21,13 @@ from filelock import FileLock
 
 from conbo.errors import RecordError, SettingError, StorageError, closest
 from conbo.record_fields import Fields, errors_about, parse_json
+from conbo.values import is_number
 
 Right: TypeAlias = Literal["read", "run", "admin"]  # each right includes those before it
 RIGHTS: tuple[Right, ...] = get_args(Right)
 
 DAYS = 90.0  # number of days for which a token is valid by default
+MAX_DAYS = 36_500.0  # largest number of days, so that the time at which a token expires is a valid date
 SECRET_BYTES = 32
 MAX_LABEL = 100  # largest number of characters in a label
 DAY = 86_400.0  # seconds
@@ -112,7 +114,7 @@ class TokenFile:
         right
             "read", "run" or "admin"; each right includes those before it.
         days
-            Days after which the token expires.
+            Days after which the token expires, at most 36,500.
         label
             Whose token it is; shown in the list of tokens.
 
@@ -128,8 +130,8 @@ class TokenFile:
         """
         if right not in RIGHTS:
             raise SettingError(f"`right` must be 'read', 'run' or 'admin', but got {right!r}.")
-        if not 0 < days < float("inf"):
-            raise SettingError(f"`0 < days < inf` must hold, but got days={days!r}.")
+        if not (is_number(days) and 0 < days <= MAX_DAYS):
+            raise SettingError(f"`0 < days <= {MAX_DAYS:.0f}` must hold, but got days={days!r}.")
         if len(label) > MAX_LABEL or not label.isprintable():
             raise SettingError(f"`label` must be printable and have at most {MAX_LABEL} characters, but got {label!r}.")
         token_id, now = secrets.token_hex(4), time.time()

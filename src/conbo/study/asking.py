@@ -12,6 +12,8 @@ from conbo.study.shared import SharedOptimizer
 from conbo.study.workers import worker_name
 from conbo.trials import Outcomes, Trial
 
+LONGEST_LEASE = 100 * 365.25 * 86_400.0  # seconds: 100 years, so that the time at which a lease ends is a valid date
+
 
 def ask(
     shared: SharedOptimizer,
@@ -93,9 +95,9 @@ def fail(shared: SharedOptimizer, trial: Trial | int, error: str, owner: str | N
 
 
 def check_lease(lease: object) -> None:
-    """Raise SettingError unless the lease is a positive, finite number of seconds."""
-    if not (is_number(lease) and 0 < lease < float("inf")):
-        raise SettingError(f"`0 < lease < inf` must hold, but got lease={lease!r}.")
+    """Raise SettingError unless the lease is a positive number of seconds, and at most LONGEST_LEASE."""
+    if not (is_number(lease) and 0 < lease <= LONGEST_LEASE):
+        raise SettingError(f"`0 < lease <= {LONGEST_LEASE:.0f}` must hold, but got lease={lease!r}.")
 
 
 def under_way(optimizer: Optimizer) -> list[Trial]:

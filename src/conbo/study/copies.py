@@ -7,38 +7,64 @@ plain copy of `study.db` may therefore lack the newest changes.
 import os
 import sqlite3
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, insert, select, update
 
 from conbo.errors import StorageError
 from conbo.study.database import Database, Storage
 from conbo.study.schema import STUDIES, TRIALS, VALIDATIONS
-from conbo.study.sqlite_file import copy_sqlite
+from conbo.study.sqlite_file import copy_sqlite, is_sqlite
 from conbo.study.stored import open_stored
 
 
 def copy_study(storage: Storage, name: str, target: Path, overwrite: bool = False) -> None:
-    """Copy a study to a new SQLite file.
+    """Copy a study to an SQLite file.
 
     If the study is stored in an SQLite file, all studies of that file are copied; from a PostgreSQL server, only this
-    one is. Raises StorageError if the target exists, unless `overwrite` is True.
+    one is. Raises StorageError if the target exists, unless `overwrite` is True, or if it is the study's own file.
     """
     if target.exists() and not overwrite:
         raise StorageError(f"a copy must not replace a file, but '{target}' exists already.")
     records, _ = open_stored(storage, name)  # raises if there is no such study
     database = Database(storage)
-    part = target.with_name(f"{target.name}.part")
-    part.unlink(missing_ok=True)
+    if database.path is not None and target.exists() and os.path.realpath(database.path) == os.path.realpath(target):
+        raise StorageError(f"a copy must not replace the database that it is made from, but got '{target}'.")
     try:
-        if database.path is not None:
-            copy_sqlite(database.path, part)
-        else:
-            _copy_rows(database, records.study, part)
-        os.replace(part, target)
+        with TemporaryDirectory(dir=target.parent, prefix=".conbo-copy-") as folder:
+            part = Path(folder) / "part.db"
+            if database.path is not None:
+                copy_sqlite(database.path, part)
+            else:
+                _copy_rows(database, records.study, part)
+            _end_turns(part)
+            _put(part, target)
     except (OSError, sqlite3.Error) as error:
         raise StorageError(f"the copy '{target}' cannot be written: {error}") from error
+
+
+def _put(part: Path, target: Path) -> None:
+    """Move the finished copy to the target, or write it into the target if that is a database.
+
+    Another process may have that database open, and its log may hold changes. Only SQLite itself can replace both.
+    """
+    if is_sqlite(target):
+        copy_sqlite(str(part), target)
+        return
+    log = target.with_name(f"{target.name}-wal")
+    if log.exists():
+        raise StorageError(f"a copy must not get the log of another database, but '{log}' exists: remove it first.")
+    os.replace(part, target)
+
+
+def _end_turns(path: Path) -> None:
+    """End the turns to suggest of all studies in a copy, because the workers that had them do not use the copy."""
+    copy = Database(path)
+    ended = update(STUDIES).values(suggesting=None, suggesting_until=None)
+    try:
+        copy.write(lambda connection: connection.execute(ended) and None)
     finally:
-        part.unlink(missing_ok=True)
+        copy.close()
 
 
 def _copy_rows(database: Database, study: int, target: Path) -> None:

@@ -28,8 +28,7 @@ class Heartbeat:
         self._thread = threading.Thread(target=self._beat, name="conbo heartbeat", daemon=True)
 
     def __enter__(self) -> "Heartbeat":
-        if self._records.shared:
-            self._thread.start()
+        self._thread.start()  # in memory, too, because other threads may ask for trials of the study
         return self
 
     def __exit__(

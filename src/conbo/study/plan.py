@@ -9,6 +9,7 @@ from conbo.errors import SettingError
 from conbo.optimizer import Optimizer
 from conbo.setting_rules import at_least
 from conbo.spaces import is_number
+from conbo.study.asking import check_lease
 from conbo.trials import ASYNC_RULE
 
 EVALUATIONS = 80  # default number of evaluations of a run without a budget
@@ -58,9 +59,10 @@ def check_plan(plan: Plan, objective: object, workers: int | None, optimizer: Op
         if number is not None:
             at_least(1, name, number)
     named = {name: getattr(ends, name) for name in ("budget", "max_seconds", "stop_below", "worth")}
-    for name, value in {"timeout": plan.timeout, "lease": plan.lease, **named}.items():
+    for name, value in {"timeout": plan.timeout, **named}.items():
         if value is not None and not (is_number(value) and 0 < value < float("inf")):
             raise SettingError(f"`0 < {name} < inf` must hold, but got {name}={value!r}.")
+    check_lease(plan.lease)
     for name in ("stop_below", "worth"):
         if named[name] is not None and not optimizer.knows_gains:
             rule = f"`{name}` needs a method that knows what an evaluation gains, like 'conbo' or 'pei'"

@@ -43,6 +43,7 @@ class Records(LostWorkers):
         # the study counts the changes of its trials and those of its settings; these are the counts at the last reading
         self._changes, self._revision = 0, revision
         self._known = 0  # number of trials that have been read
+        self._created: Any = None  # when the study was created, as first read
 
     @property
     def study(self) -> int:
@@ -72,12 +73,15 @@ class Records(LostWorkers):
         """The trials and settings that have changed since the last call."""
 
         def work(connection: Connection) -> tuple[int, int, News]:
-            columns = STUDIES.c.changes, STUDIES.c.revision, STUDIES.c.settings
+            columns = STUDIES.c.changes, STUDIES.c.revision, STUDIES.c.settings, STUDIES.c.created
             row = self._study_row(connection, *columns)
             with errors_about(self.origin):
                 fields = Fields(row._asdict())
                 changes, revision = fields.whole("changes"), fields.whole("revision")
                 settings = settings_of(row.settings) if revision > self._revision else None
+            if self._created not in (None, row.created) or changes < self._changes:  # by a copy over the whole file
+                raise StudyError(f"{self.origin}, was replaced while it was in use: open it again.")
+            self._created = row.created
             trials = self._trials(connection, TRIALS.c.change > self._changes) if changes > self._changes else []
             return changes, revision, News(trials, settings)
 

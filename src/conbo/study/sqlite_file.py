@@ -5,11 +5,22 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+MAGIC = b"SQLite format 3\0"  # the first bytes of every SQLite file
+
 
 def copy_sqlite(source: str, target: Path) -> None:
-    """Copy a consistent snapshot of a database, with the changes in its log, even while other processes write to it."""
+    """Copy a consistent snapshot of a database, with the changes in its log, even while other processes write to it.
+
+    If the target is a database, its content is replaced in one transaction, which processes that have it open will see.
+    Raises sqlite3.OperationalError if one of the two stays locked.
+    """
+
+    def give_up(status: int, remaining: int, total: int) -> None:
+        if status in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):  # SQLite has waited, and would wait forever
+            raise sqlite3.OperationalError("database is locked")
+
     with closing(_connected(source)) as one, closing(sqlite3.connect(target)) as other:
-        one.backup(other)
+        one.backup(other, progress=give_up)
 
 
 def keep_backup(source: str, version: int) -> Path:
@@ -36,6 +47,11 @@ def log_size(source: str) -> int:
     return log.stat().st_size if log.exists() else 0
 
 
+def is_sqlite(path: Path) -> bool:
+    """Whether a file exists and begins like an SQLite database."""
+    return path.is_file() and _header(path).startswith(MAGIC)
+
+
 def is_cut_off(source: str) -> bool:
     """Whether an SQLite file is truncated, which SQLite itself may not notice.
 
@@ -45,7 +61,7 @@ def is_cut_off(source: str) -> bool:
     if not path.is_file() or log_size(source):
         return False
     header = _header(path)
-    if len(header) < 100 or not header.startswith(b"SQLite format 3\0"):
+    if len(header) < 100 or not header.startswith(MAGIC):
         return False
     page, pages = int.from_bytes(header[16:18], "big"), int.from_bytes(header[28:32], "big")
     return path.stat().st_size < (65536 if page == 1 else page) * pages

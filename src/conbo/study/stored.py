@@ -50,7 +50,8 @@ def open_stored(storage: Storage, name: str) -> tuple[Records, dict[str, Any]]:
     Raises StudyError, which lists the names of all studies, if there is no such study.
     """
     database = _existing(storage)
-    row = database.read(lambda connection: _find(connection, name)) if database.has_tables() else None
+    there = database.has_tables() and _encodable(name)
+    row = database.read(lambda connection: _find(connection, name)) if there else None
     if row is None:
         raise _missing(database, name)
     records = _records(database, row)
@@ -83,6 +84,8 @@ def create_or_resume(
         raise SettingError(f"`name` must be a non-empty string, but got {name!r}.")
     if name in (".", ".."):
         raise SettingError(f"`name` must not be '.' or '..', which no web address can hold, but got {name!r}.")
+    if not _encodable(name):
+        raise SettingError(f"`name` must be text that can be encoded in UTF-8, but got {name!r}.")
     if len(name) > MAX_NAME:
         rule = f"`name` must have at most {MAX_NAME} characters"
         raise SettingError(f"{rule}, but got {len(name)}: {shortened(repr(name))}.")
@@ -136,6 +139,15 @@ def _names(database: Database) -> list[str]:
         if not isinstance(name, str):
             raise RecordError(f"a study's name must be a text, but got {name!r} in the database {database.name}.")
     return list(names)
+
+
+def _encodable(name: str) -> bool:
+    """Whether a text can be encoded in UTF-8, as databases need it; lone surrogates cannot."""
+    try:
+        str(name).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _find(connection: Connection, name: str) -> Any:

@@ -293,7 +293,7 @@ class Study(TrialTables, Learned, Evaluating, Proofs):
         PointError
             If the state does not belong to the space or has no feasible action.
         SettingError
-            If `n` is not a positive integer, or `lease` is not a positive number.
+            If `n` is not a positive integer, or `lease` is not a positive number of at most 100 years.
 
         Examples
         --------
@@ -320,7 +320,7 @@ class Study(TrialTables, Learned, Evaluating, Proofs):
         TrialError
             If the lease has ended and another worker has the trial, or the trial has ended.
         SettingError
-            If `lease` is not a positive number.
+            If `lease` is not a positive number of at most 100 years.
         """
         renew(self._shared, trial, trial.worker, lease)
 

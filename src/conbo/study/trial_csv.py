@@ -1,6 +1,9 @@
 """Writes trials to CSV files, and reads results from them and from other tables."""
 
 import csv
+import io
+import os
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,13 +36,37 @@ def full_table(space: Space, trials: Iterable[Trial]) -> tuple[list[str], list[d
 
 
 def write_csv(path: str | Path, space: Space, trials: Iterable[Trial]) -> None:
-    """Write all trials to a CSV file, with one line for each trial."""
+    """Write all trials to a CSV file, with one line for each trial.
+
+    If the file exists, it is kept unless all trials can be written. Raises StudyError if a text cannot be encoded.
+    """
     header, rows = full_table(space, trials)
-    with Path(path).open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(map(marked, header))
-        for row in rows:
-            writer.writerow(marked(row[name]) for name in header)
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
+    writer.writerow(map(marked, header))
+    for row in rows:
+        writer.writerow(marked(row[name]) for name in header)
+    try:
+        content = text.getvalue().encode("utf-8")
+    except UnicodeEncodeError as error:
+        wrong = error.object[error.start : error.end]
+        raise StudyError(f"the texts in '{path}' must be encoded in UTF-8, but {wrong!r} cannot be.") from error
+    _replace(Path(os.path.realpath(path)), content)
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Write a file in one step, so that an error leaves the former one as it was."""
+    if path.exists() and not path.is_file():  # a pipe or a device, which cannot be replaced
+        path.write_bytes(content)
+        return
+    part = path.with_name(f"{path.name}.part")
+    try:
+        part.write_bytes(content)
+        if path.exists():
+            shutil.copymode(path, part)
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def read_csv(path: str | Path, space: Space, seeded: bool = False) -> list[Trial]:
@@ -71,6 +98,8 @@ def results_of(
     rows. In the message, `source` is the name of the table, and `places` are the names of its rows; by default, rows
     are called row 1, row 2, …
     """
+    if unnamed := [name for name in columns if not isinstance(name, str)]:
+        raise StudyError(f"{source} must have columns whose names are text, but got {unnamed[0]!r}.")
     needed = (*space.states, *space.actions, *([SEED] if seeded else []), "reward")
     if missing := [name for name in needed if name not in columns]:
         raise StudyError(

@@ -24,16 +24,19 @@ def has_seeds(trials: Iterable[Trial]) -> bool:
     return any(trial.seed is not None for trial in trials)
 
 
-def with_errors(trials: Iterable[Trial]) -> list[dict[str, Any]]:
-    """The rows of `observations`, plus a column `error` with the messages of failed trials.
+def with_noise_and_errors(trials: Iterable[Trial]) -> list[dict[str, Any]]:
+    """The rows of `observations`, plus columns with noise variances, if there are any, and messages of failed trials.
 
-    If a parameter is called `error`, the column holds the parameter instead.
+    If a parameter is called `noise` or `error`, the column of that name holds the parameter instead.
     """
     known, rows = list(trials), []
+    noisy = any(trial.noise is not None for trial in known)
     for trial, row in zip(known, observations(known), strict=True):
-        error = {} if "error" in row else {"error": trial.error if trial.status == "failed" else None}
+        more: dict[str, Any] = {"noise": trial.noise} if noisy else {}
+        more |= {"error": trial.error if trial.status == "failed" else None}
         after = list(row).index("status") + 1
-        rows.append(dict(list(row.items())[:after]) | error | dict(list(row.items())[after:]))
+        first, last = list(row.items())[:after], list(row.items())[after:]
+        rows.append(dict(first) | {name: cell for name, cell in more.items() if name not in row} | dict(last))
     return rows
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from conbo.common_random_numbers import check_seed
+from conbo.cost_rules import COST, check_told
 from conbo.notices import LOG
 from conbo.optimizer import Optimizer
 from conbo.spaces import Point, Space
@@ -77,8 +78,8 @@ class TrialTables:
         StudyError
             If a column is missing, or a value in a row is missing or invalid; the message lists all such rows.
         RewardError
-            If the file has noise variances and earlier trials have none, or the other way round, or if a constrained
-            outcome is missing.
+            If the file has noise variances and earlier trials have none, or the other way round, if a constrained
+            outcome is missing, or if a cost that the study learns is not positive.
         TrialError
             If the study does not allow a seed.
 
@@ -141,8 +142,8 @@ class TrialTables:
         StudyError
             If a column is missing, or a value in a row is missing or invalid; the message lists all such rows.
         RewardError
-            If the results have noise variances and earlier trials have none, or the other way round, or if a
-            constrained outcome is missing.
+            If the results have noise variances and earlier trials have none, or the other way round, if a constrained
+            outcome is missing, or if a cost that the study learns is not positive.
         TrialError
             If the study does not allow a seed.
 
@@ -269,6 +270,8 @@ class TrialTables:
             for trial in trials:
                 if trial.status == "completed":
                     optimizer.learned.check(trial.measured)
+                    if COST in trial.measured:  # results without a cost can be added, unlike those that are told
+                        check_told(optimizer.cost, trial.measured)
                     if known not in (set(), {trial.noise is None}):
                         raise unlike_before(trial)
             return trials
