@@ -116,10 +116,9 @@ class ClientRun:
         from conbo.study.run import MOST_FAILURES
 
         answer = self._client._post(f"/trials/{trial.number}/fail", {"error": text, "worker": trial.worker})
-        if not answer["stands"]:  # another worker has taken over the trial
-            return
-        self._failed += 1
         self._failures_in_a_row += 1
+        self._failed += answer["stands"]
+        self._late += not answer["stands"]  # another worker has taken over the trial
         if self._failures_in_a_row == MOST_FAILURES:
             raise ConboError(f"the objective failed {MOST_FAILURES} times in a row: {shortened(text)}") from error
 

@@ -111,7 +111,10 @@ class LearnedConstraints:
         return self.log_probability(points).exp()
 
     def success_probability(self, points: Tensor) -> Tensor:
-        """Return the probabilities (n,) that evaluations at points (n, d) succeed; 1 if failures are not modeled."""
+        """Return the probabilities (n,) that evaluations at points (n, d) succeed; 1 if failures are not modeled.
+
+        They are those of the most probable model.
+        """
         if self.success is None:
             return points.new_ones(len(points))
         return torch.special.ndtr(self.success.margins(points))

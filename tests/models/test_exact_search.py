@@ -11,7 +11,7 @@ from conbo.bound_states import bind
 from conbo.gaussian_process import GaussianProcess
 from conbo.models import compiled
 from conbo.models.distinct_best import ALIKE, distinct_best
-from conbo.models.exact_search import CHUNK, ActionPool, BestActionsOnce
+from conbo.models.exact_search import CHUNK, ActionPool, BestActionsOnce, polish_integers
 from conbo.models.posterior import BestActions
 from conbo.observations import Observations
 from conbo.search.action_candidates import action_candidates
@@ -165,6 +165,24 @@ def test_real_parameters_follow_integers_that_are_rounded(model: ModelLike, limi
         grid = torch.cat([state.expand(401 * 11, -1), grid_over(space, 401)], -1)
         assert bool(belief.contains(torch.cat([state, action])[None]))
         assert float(mean) >= float(belief.posterior.mean(grid[belief.contains(grid)]).amax()) - 1e-4
+
+
+def test_an_integer_moves_along_a_constraint_if_the_real_parameter_makes_room() -> None:
+    space = Space({"s": Real(0, 1)}, {"n": Integer(0, 10), "x": Real(0, 10)}, ["n + x <= 5"])
+    start = torch.from_numpy(space.encode_actions([{"n": 2, "x": 3.0}]))[None]
+
+    def mean_at(actions: Tensor) -> Tensor:  # of 2 n + x
+        return 2 * (11 * actions[..., 0] - 0.5) + 10 * actions[..., 1]
+
+    def climb(actions: Tensor) -> Tensor:  # as far up as the constraint allows
+        return torch.stack([actions[..., 0], (5 - (11 * actions[..., 0] - 0.5)) / 10], -1)
+
+    actions, mean = polish_integers(space, mean_at, climb, start, tensor([[0.5]]))
+
+    (best,) = space.decode_actions(actions[0].numpy())
+    assert best["n"] == 3  # with x = 3 it is infeasible, and with x = 2 it is better than before
+    assert float(best["x"]) == pytest.approx(2.0)
+    assert float(mean) == pytest.approx(8.0)
 
 
 @pytest.mark.parametrize("name", ["two actions", "no states", "mixed"])

@@ -1,6 +1,7 @@
 """Results as files: written, read, and refused row by row."""
 
 import csv
+import os
 from pathlib import Path
 from typing import Any
 
@@ -185,3 +186,14 @@ def test_a_parameter_that_is_called_noise(tmp_path: Path) -> None:
     assert study.import_csv(path) == 1
     assert study.trials[1].action == study.trials[0].action
     assert study.trials[1].noise is None
+
+
+@pytest.mark.skipif(not Path("/dev/fd").exists(), reason="needs /dev/fd")
+def test_a_csv_table_can_be_written_to_a_pipe() -> None:
+    study = Study(Space(states={"s": Real(0, 1)}, actions={"x": Real(0, 1)}))
+    study.add_trial({"s": 0.5}, {"x": 0.25}, 1.0)
+    reading, writing = os.pipe()
+    with os.fdopen(reading) as end:
+        study.to_csv(f"/dev/fd/{writing}")
+        os.close(writing)
+        assert end.readline().startswith("number,s,x,reward")

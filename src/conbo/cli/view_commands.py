@@ -153,7 +153,8 @@ def _in_lines(prediction: "Prediction") -> str:
 def _answer_rows(learned: "Policy", path: Path, output: Path | None, extrapolate: bool, as_json: bool) -> None:
     space, placed = learned.belief.space, read_rows(path)
     added = (*space.actions, "predicted_reward", "predicted_std", "predicted_probability")
-    if taken := [name for name in added if any(name in row for row in placed.values())]:
+    columns = {name for row in placed.values() for name in row} - set(space.states)
+    if taken := [name for name in added if name in columns]:
         raise StudyError(f"'{path}' must not have a column that the policy adds, but has '{taken[0]}'.")
 
     def state(row: dict[str, Any]) -> "dict[str, Value]":

@@ -118,21 +118,21 @@ def polish_integers(
             better &= contains(space, torch.cat([rows.expand(*second.shape[:-1], -1), second], -1))
         return torch.where(better[..., None], second, first[0]), torch.where(better, there, first[1])
 
-    def settled(rounded: Tensor) -> tuple[Tensor, Tensor]:
-        known = rounded, mean_at(rounded)
+    def or_climbed(known: tuple[Tensor, Tensor], rounded: Tensor) -> tuple[Tensor, Tensor]:
         if len(levels) == len(space.actions):
             return known
         climbed = climb(rounded)
         climbed[..., levels] = rounded[..., levels]  # a projection onto constraints may have moved them
         return better_of(known, snap_actions(space, climbed, rows))
 
-    best = settled(snap_actions(space, actions, rows))
+    rounded = snap_actions(space, actions, rows)
+    best = or_climbed((rounded, mean_at(rounded)), rounded)
     for column, parameter in enumerate(space.actions.values()):
         if isinstance(parameter, Integer):
             for direction in (-1, 1):
                 moved = best[0].clone()
                 moved[..., column] = _neighbor(parameter, moved[..., column], direction)
-                best = better_of(best, settled(moved)[0])
+                best = or_climbed(better_of(best, moved), moved)
     return best
 
 

@@ -21,6 +21,7 @@ from conbo.proposals.maximizer import Maximizer
 from conbo.quasi_random import sobol
 
 ACTIONS = 64  # number of actions of which one must probably succeed
+CHUNK = 1000  # number of states whose actions are tried at once
 SAME = 1e-12  # largest squared distance of a state from itself, which is due to rounding errors
 
 
@@ -44,17 +45,16 @@ def next_state(belief: Belief) -> Tensor:
     finite = belief.states.finite()
     if finite is None:
         raise SettingError("states in turn need finitely many states: use 'pei' or 'conbo' for continuous ones.")
-    every, d_s = finite[0].to(belief.device), belief.n_state_dims
-    some = hopeful(belief, every)
-    states = some if len(some) else every
+    states, d_s = finite[0].to(belief.device), belief.n_state_dims
     observations = belief.observations
     visited = torch.cat([observations.points, observations.pending])[:, :d_s]
     visits = (squared_distances(states, visited) < SAME).sum(-1)
-    return states[int(visits.argmin())]
+    order = states[visits.argsort(stable=True)]
+    return next((some[0] for chunk in order.split(CHUNK) if len(some := hopeful(belief, chunk))), order[0])
 
 
 def hopeful(belief: Belief, states: Tensor) -> Tensor:
-    """Return those of the states (m, d_s) in which some action probably does not fail."""
+    """Return those of the states (m, d_s), in the same order, in which some action probably does not fail."""
     if belief.constraints is None or belief.constraints.success is None:
         return states
     d_x = belief.space.n_action_dims

@@ -44,7 +44,7 @@ from conbo.proposals.round_robin import hopeful
 from conbo.spaces import Space
 
 TASK_MODEL = GaussianProcess("matern52", input_warping="none", main_effects="none", output_warping="none", members=1)
-DRAWS = 1000  # number of states from which a new one is chosen, if there are infinitely many
+DRAWS = 1000  # largest number of states of which one may join; this many are drawn if there are infinitely many
 
 
 @dataclass(frozen=True)
@@ -82,10 +82,11 @@ def next_state(belief: Belief, generator: torch.Generator) -> Tensor:
     waiting = set(range(len(pool))) - set(visited[begin:].tolist())
     if waiting:
         return pool[max(waiting)]
-    candidates = hopeful(belief, other_states(belief, pool, generator))
-    if not len(candidates):
-        return pool[int(torch.bincount(visited).argmin())]
-    return candidates[int(uncertainty(belief, candidates).argmax())]
+    candidates = other_states(belief, pool, generator)
+    if len(candidates):
+        order = uncertainty(belief, candidates).argsort(descending=True, stable=True)
+        candidates = hopeful(belief, candidates[order[:DRAWS]])
+    return candidates[0] if len(candidates) else pool[int(torch.bincount(visited).argmin())]
 
 
 def numbered(states: Tensor) -> tuple[Tensor, Tensor]:
@@ -94,10 +95,11 @@ def numbered(states: Tensor) -> tuple[Tensor, Tensor]:
     The second result has the number (n,) of each given state among the distinct ones.
     """
     keys = [tuple(row) for row in states.round(decimals=9).tolist()]  # encoding may change a state by a rounding error
-    numbers: dict[tuple[float, ...], int] = {}
-    visited = torch.tensor([numbers.setdefault(key, len(numbers)) for key in keys], device=states.device)
-    firsts = [keys.index(key) for key in numbers]
-    return states[firsts], visited
+    firsts: dict[tuple[float, ...], int] = {}  # where each distinct state comes first
+    for place, key in enumerate(keys):
+        firsts.setdefault(key, place)
+    numbers = {key: number for number, key in enumerate(firsts)}
+    return states[list(firsts.values())], torch.tensor([numbers[key] for key in keys], device=states.device)
 
 
 def other_states(belief: Belief, pool: Tensor, generator: torch.Generator) -> Tensor:

@@ -51,7 +51,7 @@ def write_csv(path: str | Path, space: Space, trials: Iterable[Trial]) -> None:
     except UnicodeEncodeError as error:
         wrong = error.object[error.start : error.end]
         raise StudyError(f"the texts in '{path}' must be encoded in UTF-8, but {wrong!r} cannot be.") from error
-    _replace(Path(os.path.realpath(path)), content)
+    _replace(Path(path), content)
 
 
 def _replace(path: Path, content: bytes) -> None:
@@ -59,7 +59,8 @@ def _replace(path: Path, content: bytes) -> None:
     if path.exists() and not path.is_file():  # a pipe or a device, which cannot be replaced
         path.write_bytes(content)
         return
-    part = path.with_name(f"{path.name}.part")
+    path = Path(os.path.realpath(path))
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         part.write_bytes(content)
         if path.exists():
