@@ -59,10 +59,13 @@ def _put(part: Path, target: Path) -> None:
 
 def _end_turns(path: Path) -> None:
     """End the turns to suggest of all studies in a copy, because the workers that had them do not use the copy."""
+
+    def end(connection: Connection) -> None:
+        connection.execute(update(STUDIES).values(suggesting=None, suggesting_until=None))
+
     copy = Database(path)
-    ended = update(STUDIES).values(suggesting=None, suggesting_until=None)
     try:
-        copy.write(lambda connection: connection.execute(ended) and None)
+        copy.write(end)
     finally:
         copy.close()
 
