@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from conbo.errors import RewardError, SettingError, shortened
-from conbo.trials import as_mapping
 from conbo.values import Value, is_number
 
 COST = "cost"  # the name of the outcome that holds the cost
@@ -61,3 +60,10 @@ def with_cost(measured: Mapping[str, float] | None, cost: float | None) -> dict[
     if COST in outcomes:
         raise RewardError("a cost must be given once, but got both `cost` and an outcome of that name.")
     return {**outcomes, COST: cost}
+
+
+def as_mapping(measured: object) -> Mapping[Any, Any]:
+    """Return the outcomes besides the reward unchanged; raise RewardError unless they are a mapping."""
+    if not isinstance(measured, Mapping):
+        raise RewardError(f"outcomes must be a mapping from names to numbers, but got {shortened(repr(measured))}.")
+    return measured

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from conbo.common_random_numbers import SeedRule, check_seed
+from conbo.cost_rules import as_mapping
 from conbo.errors import PointError, RewardError, TrialError, shortened
 from conbo.outcome_constraints import LearnedSettings
 from conbo.values import MAX_NAME, Value, is_number
@@ -261,13 +262,6 @@ def _checked_measured(measured: object) -> dict[str, float]:
         if any(unicodedata.category(character) in ("Cc", "Cs") for character in name):
             raise RewardError(f"the name of an outcome must have no control characters, but got {name!r}.")
     return {name: finite_number(f"value of the outcome '{name}'", value) for name, value in measured.items()}
-
-
-def as_mapping(measured: object) -> Mapping[Any, Any]:
-    """Return the outcomes besides the reward unchanged; raise RewardError unless they are a mapping."""
-    if not isinstance(measured, Mapping):
-        raise RewardError(f"outcomes must be a mapping from names to numbers, but got {shortened(repr(measured))}.")
-    return measured
 
 
 def finite_number(name: str, value: Any) -> float:
