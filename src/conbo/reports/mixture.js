@@ -40,14 +40,16 @@ function createModel(record) {
     };
   }
 
-  // the local maximum of f that Newton's method reaches from a warped action
-  function climb(f, start, steps) {
+  // the local maximum of f that Newton's method reaches from a warped action; it may hold the integers fixed
+  function climb(f, start, steps, holdsIntegers = false) {
     const action = Float64Array.from(start);
     let value = f.at(action);
     for (let step = 0; step < steps && numbers.length; step++) {
       const { gradient, hessian } = f.derivatives(action);
       const m = numbers.length;
-      const free = numbers.map((j, a) => !((action[j] <= 0 && gradient[a] < 0) || (action[j] >= 1 && gradient[a] > 0)));
+      const isHeld = (j) => holdsIntegers && integers[j] !== null;
+      const isOutward = (j, a) => (action[j] <= 0 && gradient[a] < 0) || (action[j] >= 1 && gradient[a] > 0);
+      const free = numbers.map((j, a) => !isHeld(j) && !isOutward(j, a));
       const move = ascentDirection(gradient, hessian, free, m);
       const longest = Math.max(...move.map(Math.abs), 1e-300);
       let length = Math.min(1, 0.3 / longest), gained = false;
@@ -84,18 +86,24 @@ function createModel(record) {
   }
 
   // Undoes the warp of an action, and rounds integers to the nearest value, or to the value one step below or above if
-  // that is better.
-  function polish(at, end) {
-    let action = end.map(unwarp).map((u, j) => (integers[j] ? integers[j].snap(u) : u)), value = at(action);
+  // that is better. Real parameters follow, because their best values depend on the integers.
+  function polish(f, end) {
+    const valued = (action) => ({ action, value: f.at(warped(action)) });
+    const better = (a, b) => (b.value > a.value ? b : a);
+    function settled(rounded) {
+      if (!integers.some((scale) => scale)) return valued(rounded);
+      const climbed = climb(f, warped(rounded), 40, true).action.map(unwarp);
+      return better(valued(rounded), valued(climbed.map((u, j) => (integers[j] ? rounded[j] : u))));
+    }
+    let found = settled(end.map(unwarp).map((u, j) => (integers[j] ? integers[j].snap(u) : u)));
     integers.forEach((scale, j) => {
       for (const direction of scale ? [-1, 1] : []) {
-        const moved = Float64Array.from(action);
+        const moved = Float64Array.from(found.action);
         moved[j] = scale.neighbor(moved[j], direction);
-        const there = at(moved);
-        if (there > value) [action, value] = [moved, there];
+        found = better(found, settled(moved));
       }
     });
-    return { action, value };
+    return found;
   }
 
   function best(state) {
@@ -103,8 +111,7 @@ function createModel(record) {
     const rough = meanFunction(parts, true), f = meanFunction(parts, false);
     const contenders = starts(rough.pooled()).map((start) => climb(rough, start, 3).action);
     const ranked = contenders.map((action) => ({ action, value: f.at(action) })).sort((a, b) => b.value - a.value);
-    const at = (action) => f.at(warped(action));
-    const ends = ranked.slice(0, FINALISTS).map(({ action }) => polish(at, climb(f, action, 40).action));
+    const ends = ranked.slice(0, FINALISTS).map(({ action }) => polish(f, climb(f, action, 40).action));
     const winner = ends.reduce((a, b) => (b.value > a.value ? b : a));
     return winner.action;
   }
