@@ -4,9 +4,10 @@
     python scripts/update_reproduction.py out/runs.jsonl.xz ... first add runs from packs or folders to results/
 
 Of several versions of a run, the one made with the method's current settings is kept, and among equals the one that
-got farther.  The text of the pages is written by hand and has no numbers; this script writes the blocks between
-`<!-- name -->` and `<!-- end -->`: those of docs/reproduction.md, the figure of docs/methods.md, the table of
-docs/entropy.md, and two blocks of README.md.
+got farther.  If runs that were made again by changed code have the same scores, the runs of other seeds are confirmed
+and do not count as stale any more.  The text of the pages is written by hand and has no numbers; this script writes the
+blocks between `<!-- name -->` and `<!-- end -->`: those of docs/reproduction.md, the figure of docs/methods.md, the
+table of docs/entropy.md, and two blocks of README.md.
 """
 
 import json
@@ -22,6 +23,7 @@ from PIL import Image
 
 from conbo.experiments.alternatives import final_costs
 from conbo.experiments.claims import claims_table
+from conbo.experiments.confirmation import confirm
 from conbo.experiments.drawing import save
 from conbo.experiments.figure_drawings import DRAWINGS
 from conbo.experiments.goal import goal_table, standing_sentence
@@ -71,7 +73,8 @@ def gathered(sources: Iterable[Path]) -> dict[Key, Run]:
 
     runs = read_folder(RESULTS)
     for source in sources:
-        found = read_folder(source).values() if source.is_dir() else read_file(source)
+        found = list(read_folder(source).values() if source.is_dir() else read_file(source))
+        confirm(list(runs.values()), found)
         for run in found:
             known = runs.get(run.settings.key)
             if known is None or worth(run) >= worth(known):

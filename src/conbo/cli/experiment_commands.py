@@ -147,6 +147,7 @@ def bench(
 @click.argument("figures", metavar="FIGURE...", nargs=-1)
 @click.option("--list", "listed", is_flag=True, help="List the figures.")
 @click.option("--quick", is_flag=True, help="A smaller version: minutes instead of hours.")
+@click.option("--seeds", type=click.IntRange(1), help="Make only the runs of the first seeds; default: of all seeds.")
 @click.option("--stale", is_flag=True, help="Run nothing; list the runs whose code or settings have changed since.")
 @click.option(
     "--out", type=FOLDER, help="Folder of runs and figures; default: out/reproduction, or out/reproduction-quick."
@@ -156,6 +157,7 @@ def reproduce(
     figures: Sequence[str],
     listed: bool,
     quick: bool,
+    seeds: int | None,
     stale: bool,
     out: Path | None,
     jobs: int,
@@ -168,7 +170,8 @@ def reproduce(
     FIGURE is a name that --list shows, or `all`. Runs that are already in the folder are not made again: if you copy
     the packed runs from results/ to the folder, the figures are drawn without any new run. Every run records the
     version, the platform and a fingerprint of the code that it depends on; --stale lists the runs whose code or
-    settings have changed since, or whose code was not recorded.
+    settings have changed since, or whose code was not recorded. Runs are not stale if a run with the same settings and
+    another seed was made again by the changed code and had the same scores.
 
     \b
       conbo reproduce --list
@@ -189,7 +192,7 @@ def reproduce(
     folder = out or Path("out/reproduction-quick" if quick else "out/reproduction")
     names = [*PICTURES, *FIGURES] if "all" in figures else [known_name(name) for name in figures]
     chosen = [FIGURES[name] for name in names if name in FIGURES]
-    tasks = {task.settings.key: task for figure in chosen for task in figure.tasks(quick)}
+    tasks = {task.settings.key: task for figure in chosen for task in figure.tasks(quick, seeds)}
     failed = _make(list(tasks.values()), folder, jobs, minutes, changed) if tasks else 0
     if pack is not None:
         _pack(folder, pack)

@@ -63,8 +63,12 @@ def code_of(settings: RunSettings, method: object) -> str:
 
 
 def is_stale(run: Run, code: str) -> bool:
-    """Whether a run has no record of its code, or has a part made by code with a fingerprint other than `code`."""
-    return not run.origins or any(origin.code != code for origin in run.origins)
+    """Whether it is unknown if code with the fingerprint `code` would make the same run.
+
+    It is known if this code made the whole run, or if the run is confirmed for this code (see `confirmation`).
+    """
+    made = bool(run.origins) and all(origin.code == code for origin in run.origins)
+    return not made and code not in run.confirmed
 
 
 @lru_cache(maxsize=1)

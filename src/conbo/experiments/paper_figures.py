@@ -56,9 +56,15 @@ class Figure:
     sweeps: Sequence[Sweep]
     quick: Sequence[Sweep]
 
-    def tasks(self, quick: bool = False) -> list[Task]:
-        """The tasks of all runs of the figure, or of its quick variant, ordered by seed."""
-        tasks = [task for sweep in (self.quick if quick else self.sweeps) for task in sweep.tasks()]
+    def tasks(self, quick: bool = False, seeds: int | None = None) -> list[Task]:
+        """The tasks of all runs of the figure, or of its quick variant, ordered by seed.
+
+        If `seeds` is given, only the tasks of the first so many seeds of every sweep are returned.
+        """
+        sweeps = self.quick if quick else self.sweeps
+        if seeds is not None:
+            sweeps = [replace(sweep, seeds=min(seeds, sweep.seeds)) for sweep in sweeps]
+        tasks = [task for sweep in sweeps for task in sweep.tasks()]
         return sorted(tasks, key=lambda task: task.settings.seed)
 
     def select(self, runs: Mapping[Key, Run], quick: bool = False) -> list[Run]:

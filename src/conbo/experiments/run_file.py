@@ -107,6 +107,7 @@ class Run:
 
     settings: RunSettings
     origins: list[Origin] = field(default_factory=list)  # more than one if other code continued the run
+    confirmed: list[str] = field(default_factory=list)  # fingerprints of later code that makes the same run
     trials: list[Trial] = field(default_factory=list)
     seconds: dict[int, Seconds] = field(default_factory=dict)  # by the first trial of each suggestion
     checkpoints: list[Checkpoint] = field(default_factory=list)
@@ -132,6 +133,11 @@ def header(settings: RunSettings) -> dict[str, Any]:
 def origin_line(origin: Origin) -> dict[str, Any]:
     """The line of a run's file which says what code, on what platform, makes the lines that follow."""
     return {"origin": asdict(origin)}
+
+
+def confirmed_line(code: str) -> dict[str, Any]:
+    """The line of a run's file with the fingerprint of later code that makes the same run; see `confirmation`."""
+    return {"confirmed": code}
 
 
 def trial_line(trial: Trial, seconds: Seconds | None) -> dict[str, Any]:
@@ -231,6 +237,7 @@ def lines_of(run: Run, with_trials: bool = True) -> Iterator[dict[str, Any]]:
     """Yield the lines of a run's file, with or without its trials."""
     yield header(run.settings)
     yield from map(origin_line, run.origins)
+    yield from map(confirmed_line, run.confirmed)
     if with_trials:
         yield from (trial_line(trial, run.seconds.get(trial.number)) for trial in run.trials)
     yield from map(checkpoint_line, run.checkpoints)
@@ -296,6 +303,8 @@ def _add(run: Run, fields: Fields) -> None:
         names = [field.name for field in dataclass_fields(Origin)]
         origin = fields.only(("origin",)).fields("origin").only(names)
         run.origins.append(Origin(*(origin.text(name) for name in names)))
+    elif fields.has("confirmed"):
+        run.confirmed.append(fields.only(("confirmed",)).text("confirmed"))
     elif fields.has("trial"):
         optional = ("seconds", "seed", "outcomes")
         _add_trial(run, fields.only(("trial", "state", "action", "reward"), optional=optional))
