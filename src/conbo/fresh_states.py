@@ -75,7 +75,7 @@ def plan_validation(
 
 
 def best_single_rule(policy: Policy) -> Rule:
-    """Return the decision rule that takes the same action in all states: under the model, the best one over P[s]."""
+    """Return the rule that always takes the single action with the best expected reward over P[s], under the model."""
     belief = policy.belief
     states, weights = typical_states(belief)
     chosen = policy.many(belief.space.decode_states(states.numpy()))
