@@ -373,7 +373,7 @@ class Optimizer:
         Raises
         ------
         ConboError
-            If no trial is completed yet.
+            If no trial is completed yet, unless the study has a `prior`.
         """
         return self.learner.policy(self.trials)
 
@@ -388,7 +388,7 @@ class Optimizer:
         Raises
         ------
         ConboError
-            If no trial is completed yet.
+            If no trial is completed yet, unless the study has a `prior`.
         """
         return self.learner.policy_value(self.trials)
 
@@ -403,7 +403,7 @@ class Optimizer:
         Raises
         ------
         ConboError
-            If no trial is completed yet.
+            If no trial is completed yet, unless the study has a `prior`.
         """
         return self.learner.summary(self.trials)
 
