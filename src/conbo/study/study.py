@@ -87,7 +87,7 @@ class Study(TrialTables, Learned, Evaluating, Proofs):
     storage
         Path of an SQLite file, or URL of a PostgreSQL database; by default memory.
     device
-        Where the model is fitted and searched, as torch names it: "cpu", "cuda", "cuda:1". It is not stored.
+        Torch device for fitting the model and for searches, such as "cpu", "cuda" or "cuda:1". It is not stored.
 
     Raises
     ------
