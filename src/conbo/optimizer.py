@@ -316,8 +316,8 @@ class Optimizer:
     def ask_improving(self, state: Point) -> Trial:
         """Suggest a trial in the given state, with the action that has the highest expected improvement.
 
-        The improvement is over the best reward that was observed in this state. If no trial of the study is completed
-        yet, the action comes from the initial design instead.
+        The improvement is over the best reward that was observed in this state or, if there is none, over the state's
+        best posterior mean. If no trial of the study is completed yet, the action comes from the initial design.
         """
         trial = self.suggest_improving(state)
         self.adopt([trial])
