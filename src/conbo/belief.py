@@ -165,7 +165,7 @@ class Belief:
         return replace(self, posterior=posterior, constraints=constraints)
 
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
-        """Return which states (m, d_s) have a correlation of at least `least` with some known state (k, d_s).
+        """Return flags (m,): which states (m, d_s) have a correlation of at least `least` with a known state (k, d_s).
 
         The correlation is that of the model's kernel over states, with very long lengthscales shortened.  If models are
         averaged or constraints are learned, it must be this high under each model.  The best action of the known state

@@ -272,7 +272,8 @@ class Client:
         Parameters
         ----------
         objective
-            Called as ``objective(state, action)`` with two dicts; returns the reward.
+            Called as ``objective(state, action)`` with two dicts, or with common random numbers as
+            ``objective(state, action, seed)``; returns the reward, or a mapping, as in `Study.run`.
         evaluations
             Number of completed trials of the study, including those of other clients, at which the run ends.
         retries

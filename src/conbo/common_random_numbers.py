@@ -121,7 +121,7 @@ def check_seed(rule: SeedRule | None, seed: object) -> None:
 def is_seed(value: object) -> bool:
     """Return whether a value can be a simulator seed: an integer from 0 to 2**63 - 1, which databases can hold.
 
-    It may be of any integer type, such as one of NumPy's, and is converted to int where users give it.
+    Any integer type is accepted, such as those of NumPy. Seeds that users give are converted to int elsewhere.
     """
     return isinstance(value, numbers.Integral) and not isinstance(value, bool) and 0 <= int(value) <= LARGEST_SEED
 

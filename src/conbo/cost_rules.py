@@ -52,7 +52,7 @@ def check_told(cost: Cost, measured: Mapping[str, float]) -> None:
 def with_cost(measured: Mapping[str, float] | None, cost: float | None) -> dict[str, float]:
     """Return the measured outcomes with the cost added to them.
 
-    Raises RewardError if they are no mapping, or already have a cost.
+    Raises RewardError if the outcomes are not a mapping, or if a cost is given and they already have one.
     """
     outcomes = {} if measured is None else dict(as_mapping(measured))
     if cost is None:

@@ -32,7 +32,8 @@ def plan_validation(
     """Plan the evaluations that validate a policy and, if a decision rule is given, compare the two.
 
     The evaluations are in states that are drawn from P[s], or in the given `states`.  With a rule, half of the
-    `evaluations` are for the policy and half for the rule, in the same states.  The result has no rewards yet.
+    `evaluations` are for the policy and half for the rule, in the same states.  If there are too few for two
+    of each in every given state, there is only one of each in every given state.  The result has no rewards yet.
     """
     space, rules = policy.belief.space, [policy] if rule is None else [policy, rule]
     n, generator = evaluations // len(rules), np.random.default_rng(list(seed))
@@ -75,7 +76,7 @@ def plan_validation(
 
 
 def best_single_rule(policy: Policy) -> Rule:
-    """Return the decision rule that takes the same action in all states: under the model, the best one over P[s]."""
+    """Return the rule that always takes the single action with the best expected reward over P[s], under the model."""
     belief = policy.belief
     states, weights = typical_states(belief)
     chosen = policy.many(belief.space.decode_states(states.numpy()))

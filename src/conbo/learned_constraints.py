@@ -113,7 +113,7 @@ class LearnedConstraints:
     def success_probability(self, points: Tensor) -> Tensor:
         """Return the probabilities (n,) that evaluations at points (n, d) succeed; 1 if failures are not modeled.
 
-        They are those of the most probable model.
+        They are computed with the most probable hyperparameters, not averaged over hyperparameters.
         """
         if self.success is None:
             return points.new_ones(len(points))
@@ -141,7 +141,7 @@ class LearnedConstraints:
         return float(torch.special.ndtri(torch.tensor(self.confidence, dtype=torch.float64)))
 
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
-        """Return which states (m, d_s) have a correlation of at least `least` with some known state (k, d_s).
+        """Return flags (m,): which states (m, d_s) have a correlation of at least `least` with a known state (k, d_s).
 
         The correlation is that of the kernel over states in the model of the slacks, with very long lengthscales
         shortened.  It must be this high for every constraint.

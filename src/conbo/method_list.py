@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 DEFAULT_METHOD = "conbo"
 
-# The papers compare their methods with this model, so it is the default of these methods.
+# The papers evaluate their methods with this model, so it is the default of these methods.
 PUBLISHED_MODEL = GaussianProcess(
     "matern52", noise="small", input_warping="none", main_effects="none", output_warping="none", members=1
 )

@@ -216,7 +216,8 @@ class Optimizer:
     def suggest(self, n: int = 1, state: Point | None = None) -> SuggestedTrials:
         """Suggest n trials as `ask` does, but without recording them as pending.
 
-        The result also has the expected gain of the best of these trials, and the expected cost of all of them.
+        The result also has the expected gain of the best of these trials, and the expected cost of all of them. Both
+        are None for trials of the initial design.
         """
         at_least(1, "n", n)
         given = None if state is None else self._valid_state(state)
@@ -315,8 +316,8 @@ class Optimizer:
     def ask_improving(self, state: Point) -> Trial:
         """Suggest a trial in the given state, with the action that has the highest expected improvement.
 
-        It is the improvement over the best reward that was observed in this state. Before the first reward is known,
-        the action comes from the initial design instead.
+        The improvement is over the best reward that was observed in this state or, if there is none, over the state's
+        best posterior mean. If no trial of the study is completed yet, the action comes from the initial design.
         """
         trial = self.suggest_improving(state)
         self.adopt([trial])
@@ -372,7 +373,7 @@ class Optimizer:
         Raises
         ------
         ConboError
-            If no trial is completed yet.
+            If no trial is completed yet, unless the study has a `prior`.
         """
         return self.learner.policy(self.trials)
 
@@ -387,7 +388,7 @@ class Optimizer:
         Raises
         ------
         ConboError
-            If no trial is completed yet.
+            If no trial is completed yet, unless the study has a `prior`.
         """
         return self.learner.policy_value(self.trials)
 
@@ -402,7 +403,7 @@ class Optimizer:
         Raises
         ------
         ConboError
-            If no trial is completed yet.
+            If no trial is completed yet, unless the study has a `prior`.
         """
         return self.learner.summary(self.trials)
 

@@ -57,7 +57,7 @@ def sobol_points(n: int, d: int, seed: int) -> Array:
     direction_bits = directions[:, :, None] >> np.arange(BITS)[::-1] & 1  # (d, directions, bits), the highest first
     sums = direction_bits.astype(np.float64) @ matrices.transpose(0, 2, 1)  # of at most 30 bits; floats are faster
     scrambled = (sums.astype(np.int64) & 1) @ powers[::-1]  # (d, directions)
-    # in the order of the Gray code, each point is the one before xor a single direction number
+    # in the order of the Gray code, each point is the previous point xor a single direction number
     steps = np.arange(1, n)
     changed = np.frexp(steps & -steps)[1] - 1  # position of the lowest bit that is set
     integers = np.bitwise_xor.accumulate(np.vstack([shift, scrambled.T[changed]]), axis=0)

@@ -1,6 +1,6 @@
 """Records what a function launches on a GPU, and replays it, which is much faster than calling the function again.
 
-Most operations of a search are so small that Python needs longer to launch them than the GPU to compute them.  A
+Most operations of a search are so small that launching them from Python takes longer than computing them on the GPU.  A
 recording (a CUDA graph) launches hundreds of operations at once.
 """
 
@@ -24,16 +24,17 @@ _log = logging.getLogger("conbo")
 
 @dataclass
 class _Recorder:
-    """What the recordings that one thread makes on one GPU have in common."""
+    """The CUDA stream and the memory that all recordings of one thread on one GPU share."""
 
     stream: torch.cuda.Stream  # only for recording; recordings are replayed on the current stream
     first: torch.cuda.CUDAGraph  # kept, because later recordings use its memory: they are replayed one after another
     works: bool = True  # False after something could not be recorded
 
     def record(self, graph: torch.cuda.CUDAGraph, memory: Any, function: Function) -> tuple[Tensor, ...]:
-        """Record what a function launches, in the given memory or in new memory, and return its results.
+        """Record the operations that a function launches on the GPU into `graph`, and return the function's results.
 
-        If that fails, `works` is False afterwards.
+        `memory` is the memory pool of another graph, or None for a new pool.  If the function cannot be recorded, the
+        result is empty, and `works` is False afterwards.
         """
         self.stream.wait_stream(torch.cuda.current_stream())
         try:
@@ -51,7 +52,7 @@ class _Recorder:
 
 
 class _Recorders(threading.local):
-    """The recorders of a thread.  Threads share none, so that they do not overwrite each other's results."""
+    """The recorders of one thread, by GPU.  Threads share none, so that they do not overwrite each other's results."""
 
     def __init__(self) -> None:
         self.of: dict[torch.device, _Recorder] = {}
@@ -63,9 +64,10 @@ _recorders = _Recorders()
 class Recording:
     """A function without arguments whose operations on a GPU are recorded once, and replayed by every call.
 
-    The function reads fixed tensors and writes its results to fixed tensors, and the next call overwrites them.  All
-    caches that it uses must be filled.  If it cannot be recorded, for example because it waits for the GPU, every call
-    calls the function itself, and nothing more is recorded in this thread.
+    The function must always read the same tensors.  Each call writes its results to the same tensors, and so overwrites
+    those of the call before.  All caches that the function uses must already be filled.  If it cannot be recorded, for
+    example because it waits for the GPU, every call runs the function itself, and nothing more is recorded on this GPU
+    in this thread.
     """
 
     def __init__(self, function: Function, device: torch.device) -> None:
@@ -85,7 +87,7 @@ class Recording:
         return self._graph is not None
 
     def __call__(self) -> tuple[Tensor, ...]:
-        """Compute the results from what the tensors that the function reads contain now."""
+        """Compute the results from the current contents of the tensors that the function reads."""
         if self._graph is None:
             return self._function()
         with torch.cuda.device(self._device):
@@ -102,7 +104,7 @@ def _recorder(device: torch.device) -> _Recorder:
 
 
 def _start_libraries(device: torch.device) -> None:
-    """Use the libraries of linear algebra once in this thread, because starting them cannot be recorded."""
+    """Use the GPU's linear algebra libraries once in this thread, because their initialization cannot be recorded."""
     identity = torch.eye(2, dtype=torch.float64, device=device)
     for matrices in (identity, identity.expand(2, 2, 2)):
         factors, _ = torch.linalg.cholesky_ex(matrices)
@@ -110,9 +112,10 @@ def _start_libraries(device: torch.device) -> None:
 
 
 def repeat(step: Function, times: int, gpu: torch.device | None) -> None:
-    """Call a function `times` times, which reads and overwrites the same tensors.
+    """Call `step`, a function that reads and overwrites the same tensors, `times` times.
 
-    If a GPU is given, the function is recorded there and replayed, unless the caller itself is being recorded.
+    If a GPU is given, `step` is recorded there and replayed, unless there are few calls or the caller itself is being
+    recorded.
     """
     if gpu is not None and times >= FEWEST_REPEATED and not torch.cuda.is_current_stream_capturing():
         step = Recording(step, gpu)
@@ -128,16 +131,16 @@ class Recordable(Protocol):
     def is_recordable(self) -> bool:
         """Whether all calls but the first run the same operations, without waiting for the GPU.
 
-        All calls are for the same sets of states, and the indices of these sets are the same tensor.
+        This need only hold if all calls are for the same sets of states, whose indices are always the same tensor.
         """
 
 
 def recorded(function: BatchedFunction, starts: Tensor) -> BatchedFunction:
     """Return the same function for local searches from r starts (r, d), faster on a GPU.
 
-    The first call computes the function as usual.  The second records it for all r searches, and from then on the
-    recording is replayed: also the searches that have ended are computed again, at their last points.  A call may have
-    at most one point of each search.
+    The first call computes the function as usual.  The second call records it, and later calls replay the recording.
+    Every call computes the function for all r searches, including those that have ended, at their last points.  A call
+    may have at most one point of each search.
     """
     everywhere, everyone = starts.clone(), torch.arange(len(starts), device=starts.device)
     recording: Recording | None = None

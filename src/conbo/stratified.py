@@ -124,9 +124,9 @@ def _split(
 
 
 def magnitude(values: Array) -> float:
-    """Return the power of two next to the largest absolute value, by which values can be divided without rounding.
+    """Return the largest power of two that is at most the largest absolute value; 0.5 if all values are zero.
 
-    The squares of the quotients do not overflow, and do not all underflow.
+    Division by a power of two does not round. The squares of the quotients do not overflow, and do not all underflow.
     """
     return math.ldexp(1.0, math.frexp(float(np.abs(values).max()))[1] - 1)
 

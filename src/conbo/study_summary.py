@@ -45,7 +45,7 @@ class Region:
 
 @dataclass(frozen=True)
 class StudySummary:
-    """What a study has learned, according to its model. Printed, it is two or three sentences.
+    """What a study has learned, according to its model. It prints as two or three sentences.
 
     Standard deviations are the model's uncertainty about its estimates, without the noise of single rewards. In the
     sentences, ± is 1.96 standard deviations. Without states, `single_action` and the fields after it are None.

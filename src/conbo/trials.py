@@ -213,7 +213,8 @@ class SuggestedTrials:
     """New trials that a method suggests, with the expected gain of the best one and the expected cost of all."""
 
     trials: list[Trial]
-    # expected gain of the best trial, in units of the reward; None if the method does not compute it
+    # expected gain of the best trial, in units of the reward; None in the initial design, or if the method does not
+    # compute it
     expected_gain: float | None = None
     expected_cost: float | None = None  # expected cost of all trials together; None if evaluations have no costs
 

@@ -48,7 +48,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Validation:
-    """New evaluations of a policy, and of another decision rule in the same states. Printed, it is a few sentences.
+    """New evaluations of a policy, and of another decision rule in the same states. It prints as a few sentences.
 
     `Study.validate` returns it. There are intervals only if `has_result` is true.
 

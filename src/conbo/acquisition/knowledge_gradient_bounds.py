@@ -60,12 +60,12 @@ def knowledge_gradient_bounds(gains: ExactGains, candidates: Tensor, states: Ten
 
 
 def thorough_maxima(gains: ExactGains, functions: ActionFunctions, nodes: Tensor, basins: Tensor) -> Maxima:
-    """Maximize mean(x) + z slope(x) over actions x, for every z in `nodes` and every function in `functions`.
+    """Maximize mean(x) + z slope(x) over actions x, for each of q values z in `nodes` and each of r `functions`.
 
     A function belongs to a candidate and a state: mean(x) + z slope(x) is the posterior mean of action x in this state
     after a new reward at the candidate, if that reward is z standard deviations above its prediction. Local searches
-    start from the best actions of the pool, the local maxima of the current posterior mean (`basins`), and the
-    candidate's action.
+    start from the best actions of the pool, from `basins` (r, k, d_x), which are local maxima of the current posterior
+    mean in each state, and from the candidate's action. The best result for each function and z is returned.
     """
     pool = gains.pool
     mean, slope = functions.pooled(pool.correlation, pool.features)

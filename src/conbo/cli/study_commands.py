@@ -116,7 +116,7 @@ def _evaluation_options(command: Callable[..., Any]) -> Callable[..., Any]:
             metavar="NAME",
             default="cpu",
             show_default=True,
-            help="Where models are fitted and searched: cpu, or cuda for a GPU.",
+            help="Torch device for fitting models and for searches: cpu, or cuda for a GPU.",
         ),
         click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON."),
     )

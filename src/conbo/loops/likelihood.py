@@ -22,7 +22,7 @@ def factorize_and_invert(
     For r covariance matrices (r, n, n) of n rewards, they are written to `factors` and `inverses`.
     """
     # One sweep for each row p of a matrix K turns -K into the inverse of K (Goodnight 1979). Let w be row p of K after
-    # the sweeps before it, over the square root of entry p; from entry p on, it is row p of the Cholesky factor. The
+    # the earlier sweeps, divided by the square root of its entry p; from entry p on, w is row p of the factor. The
     # sweep sets row and column p of -K to zero and entry p of w to -1/w[p], and adds w wᵀ. Only the lower triangle is
     # computed. Four sweeps are added at once, which reads less memory, so each of the four rows w is first corrected
     # for those before it.

@@ -69,7 +69,7 @@ class ExactPosterior(Conditioned):
         return self.kernel.scale(a, b) / own[0][:, None] / own[1]
 
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
-        """Return which states (m, d_s) have a correlation of at least `least` with some known state (k, d_s).
+        """Return flags (m,): which states (m, d_s) have a correlation of at least `least` with a known state (k, d_s).
 
         For this, lengthscales above LARGEST_LENGTHSCALE are reduced to it, because the best action may change faster
         with the state than the rewards do.

@@ -190,7 +190,8 @@ class StatesAhead:
     def is_recordable(self) -> bool:
         """Whether calls can be recorded on a GPU.
 
-        They can without categories, integer actions, constraints, effects of seeds, and kernels or profiles of users.
+        They can, unless there are categories, integer actions, constraints or effects of seeds, or the kernel or one of
+        its profiles is the user's own.
         """
         gains, kernel = self._gains, self._gains.posterior.kernel
         space = gains.pool.space

@@ -172,9 +172,9 @@ class RoughGains:
 def stiffness_across_limits(limits: FeatureLimits, features: Tensor, curvature: Tensor) -> Tensor:
     """Return matrices (m, f, f) that, added to `curvature`, keep best actions from moving across active constraints.
 
-    After a new reward, the best action of a state moves, the less the higher the curvature of the posterior mean is
-    there. `features` (m, f) are the best actions of m states as f scaled inputs, and `curvature` (m, f, f) is the
-    negated Hessian of the posterior mean at them. The result is a high curvature across each active constraint.
+    After a new reward, the best action of a state moves. The higher the curvature of the posterior mean at this action,
+    the less it moves. `features` (m, f) are the best actions of m states as f scaled inputs, and `curvature` (m, f, f)
+    is the negated Hessian of the posterior mean at them. The result is a high curvature across each active constraint.
     """
     normals, gaps = (part[:, 0] for part in limits.tangents(features[:, None]))  # (m, J, f), (m, J)
     normals = normals / normals.norm(dim=-1, keepdim=True).clamp_min(1e-300) * (gaps < ACTIVE_SLACK)[..., None]

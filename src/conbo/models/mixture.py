@@ -147,7 +147,7 @@ class Mixture:
         return self.leader.state_correlation(a, b)
 
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
-        """Return which states (m, d_s) resemble some known state (k, d_s) under every averaged model.
+        """Return flags (m,): which states (m, d_s) resemble a known state (k, d_s) under every averaged model.
 
         Two states resemble each other if their correlation is at least `least`.
         """

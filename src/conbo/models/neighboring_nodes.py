@@ -3,9 +3,9 @@
 A node z_j is an outcome: a reward z_j standard deviations above its prediction.  At each node, a search finds the
 action with the highest posterior mean after that reward (the maximizer), and V(z) is this mean.  As a function of z,
 the mean of one action is a line.  The line of a maximizer that was found at one node may be the highest at another
-node, too, where the search missed it.  If the maximizers at two neighboring nodes are similar, and not much farther
-apart than those at the nodes beside them, they belong to the same local maximum, and V is smooth between the nodes.
-Otherwise V has a corner there.
+node, too, where the search missed it.  If the maximizers at two neighboring nodes are similar, and the maximizer
+does not move much faster with z there than in the intervals on either side, both belong to the same local maximum, and
+V is smooth between the nodes.  Otherwise V has a corner there.
 
 The torch code is the reference implementation; on a CPU with Numba, compiled loops replace it.
 """
@@ -52,7 +52,7 @@ def neighbor_similarity(functions: ActionFunctions, actions: Tensor, nodes: Tens
 
     `actions` (..., q, width) are scaled inputs of the actions with the highest posterior means after a reward that is z
     standard deviations above its prediction, for each of q values z in `nodes`. A best action that moves many times
-    faster with z between two nodes than between the nodes beside them has jumped to another local maximum.
+    faster with z between two nodes than in the intervals on either side has jumped to another local maximum.
     """
     profile = functions.factor.profile
     if compiled.handles(profile) and actions.device.type == "cpu":

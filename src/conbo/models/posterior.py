@@ -295,7 +295,7 @@ class ComparesStates(Protocol):
         """
 
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
-        """Return which states (m, d_s) have a correlation of at least `least` with some known state (k, d_s).
+        """Return flags (m,): which states (m, d_s) have a correlation of at least `least` with a known state (k, d_s).
 
         In such a state, the best action of the similar known state is a good start of a search.
         """

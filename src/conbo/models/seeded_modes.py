@@ -1,13 +1,13 @@
 """Fits models of rewards with known simulator seeds, in which every seed adds a constant, a function, or both.
 
-At first all models are fitted without effects of seeds, as if every reward had its own seed.  Then the most probable
+First, all models are fitted without effects of seeds, as if every reward had its own seed.  Then the most probable
 family is fitted with a constant for every seed, with a function, and with both.  The other families are fitted only
 with the most probable of these three choices.  All models are weighted by their evidence, so an effect that explains
 nothing lowers the probability of its model.  Models with effects of seeds have no warping and no heteroscedastic noise.
 
 A model with constants alone claims that a seed shifts all rewards equally.  A few rewards cannot refute that, and
 methods that believe it would evaluate the same seed again and again.  Unless it is clearly more probable, the model
-with constants and functions therefore takes its place, and its probability if that is higher.
+with constants and functions therefore replaces it, and inherits its evidence if that is higher.
 """
 
 from collections.abc import Sequence

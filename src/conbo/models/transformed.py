@@ -119,7 +119,7 @@ class TransformedPosterior:
         return self.process.state_correlation(a, b)
 
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
-        """Return which states (m, d_s) have a correlation of at least `least` with some known state (k, d_s)."""
+        """Return flags (m,): which states (m, d_s) have a correlation >= `least` with a known state (k, d_s)."""
         return self.process.resemble(states, known, least)
 
     def similarity(self, points: Tensor, chosen: Tensor) -> Tensor:

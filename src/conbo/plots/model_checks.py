@@ -42,7 +42,8 @@ def calibration(study: Studied) -> go.Figure:
     Raises
     ------
     SettingError
-        If the study has a BoTorch model, for which there are no leave-one-out predictions.
+        If the model has no leave-one-out predictions: a BoTorch model, or a built-in model with output warping or a
+        `reward_range` and more than 5,000 rewards.
     ConboError
         If no trial is completed yet.
 

@@ -90,6 +90,8 @@ def predicted_reward(
 ) -> go.Figure:
     """Draw the predicted reward of the policy against one state parameter, ± 1.96 standard deviations of this estimate.
 
+    Without states, the predicted reward of the best action is drawn over the distribution of the observed rewards.
+
     Parameters
     ----------
     study

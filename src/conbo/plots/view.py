@@ -14,6 +14,7 @@ from conbo.belief import Belief, ModelLike
 from conbo.direction import sign_of
 from conbo.errors import SettingError
 from conbo.gaussian_process import GaussianProcess
+from conbo.models.approximate import MOST_EXACT
 from conbo.plots.axes import ParameterAxis, described
 from conbo.plots.style import evenly
 from conbo.policies import StatePolicy
@@ -170,11 +171,13 @@ class View:
         """Means (n,) and standard deviations (n,) of each reward, predicted from all others, in the user's units.
 
         The noise of the reward is included in the standard deviation. The hyperparameters are those fitted to all
-        rewards.
+        rewards. Raises SettingError if the model has no leave-one-out predictions.
         """
         left_out = self.belief.posterior.leave_one_out()
         if left_out is None:
-            raise SettingError("leave-one-out predictions need a built-in model, but this study has a BoTorch model.")
+            most = f"and, with output warping or a `reward_range`, at most {MOST_EXACT:,} rewards"
+            rule = f"leave-one-out predictions need a built-in model {most}"
+            raise SettingError(f"{rule}, but this study has another model or more rewards.")
         above, std = (part.numpy() * self.belief.scale for part in left_out)
         return self.rewards - above * self.sign, std
 

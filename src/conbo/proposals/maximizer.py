@@ -266,7 +266,7 @@ def spread_best(belief: Belief, points: Tensor, values: Tensor, k: int) -> Tenso
 
 
 def distinct_ends(ascent: Ascent, k: int) -> Tensor:
-    """Return the best results of local searches, at most k; those that nearly coincide count once."""
+    """Return the end points (at most k, d) of the best local searches; end points that nearly coincide count once."""
     ends = ascent.points[ascent.values.argsort(descending=True, stable=True)]
     near = (ends[:, None] - ends).abs().amax(-1) < SAME_END
     return ends[~near.tril(-1).any(-1)][:k]

@@ -71,9 +71,10 @@ class StatePool:
 
 
 def next_state(belief: Belief, generator: torch.Generator) -> Tensor:
-    """Return the latest state (d_s,) that was not evaluated in this round, or a new state if all of them were.
+    """Return the next state (d_s,): the latest one in the pool that was not evaluated in this round yet.
 
-    A round begins with the first evaluation of the latest state.
+    A round begins with the first evaluation of the latest state.  If all states were evaluated in this round, a new
+    state joins the pool and is returned.  If none can join, the result is the state with the fewest evaluations.
     """
     visits = torch.cat([belief.observations.points, belief.observations.pending])[:, : belief.n_state_dims]
     pool, visited = numbered(visits)
@@ -112,7 +113,10 @@ def other_states(belief: Belief, pool: Tensor, generator: torch.Generator) -> Te
 
 
 def uncertainty(belief: Belief, states: Tensor) -> Tensor:
-    """Return how uncertain the best actions of states (m, d_s) are, by the task model: (m,)."""
+    """Return the task model's posterior variances (m,) of the best actions of states (m, d_s).
+
+    A variance is averaged over the action parameters, each standardized by its values in the pool.
+    """
     observations, d_s = belief.observations, belief.n_state_dims
     pool, visited = numbered(observations.points[:, :d_s])
     there = visited == torch.arange(len(pool), device=visited.device)[:, None]  # (k, n)

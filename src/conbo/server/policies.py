@@ -54,9 +54,10 @@ class Policies:
         return known is not None and known.fitted is not None
 
     async def newest(self, name: str, fresh: bool) -> "model_work.FittedPolicy":
-        """Return the newest policy of a study, and begin to fit the next one if the last fit was long enough ago.
+        """Return the newest policy of a study.
 
-        The fit runs in the background, but if there is no policy yet or `fresh` is True, this call waits for it.
+        If there is no policy yet, or if `fresh` is True, this call fits one and waits for it. Otherwise it does not
+        wait, and begins a new fit in the background if the last fit was long enough ago.
 
         Parameters
         ----------

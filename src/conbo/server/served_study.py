@@ -78,7 +78,10 @@ class ServedStudy:
             return dict(self._counted[1])
 
     def status(self) -> dict[str, Any]:
-        """Return settings and progress, as `conbo status --json` shows them."""
+        """Return settings and progress, with the keys of `conbo status --json` and one more, `read_only`.
+
+        It says why the service cannot change the study, and is None if it can.
+        """
         counts = self.counts()  # reads changes from the database, also those of the settings
         settings = self._settings
         method = settings["method"] if isinstance(settings["method"], str) else settings["method"].get("name")

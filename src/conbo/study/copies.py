@@ -58,7 +58,7 @@ def _put(part: Path, target: Path) -> None:
 
 
 def _end_turns(path: Path) -> None:
-    """End the turns to suggest of all studies in a copy, because the workers that had them do not use the copy."""
+    """End every study's turn to suggest in a copy, because the workers that have these turns do not use the copy."""
 
     def end(connection: Connection) -> None:
         connection.execute(update(STUDIES).values(suggesting=None, suggesting_until=None))

@@ -97,7 +97,7 @@ class Evaluating:
         lease
             Seconds without a sign of life from this run after which another worker may take over its trials.
         max_lost_workers
-            Number of workers that may die while evaluating a trial before it counts as failed. Raise it if jobs are
+            A trial counts as failed once this many workers have died while evaluating it. Raise the number if jobs are
             often preempted.
         callbacks
             Functions called in this process as ``callback(study, trial)`` after every trial that is completed or fails

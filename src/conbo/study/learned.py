@@ -30,12 +30,13 @@ class Learned:
     def best_observed(self) -> list[dict[str, Any]]:
         """List the best trial of every state, in a space with finitely many states.
 
+        A trial counts if it is completed and its measured outcomes satisfy all `outcome_constraints`.
+
         Returns
         -------
         list of dict
             One dict per state, with the `state`, and the `action`, `reward` and `number` of its best trial, which are
-            None if the state has no completed trial. States of probability zero are listed only if they have a
-            completed trial.
+            None if the state has no trial that counts. States of probability zero are listed only if they have one.
 
         Raises
         ------
@@ -63,7 +64,7 @@ class Learned:
         Raises
         ------
         ConboError
-            If no trial is completed yet.
+            If no trial is completed yet, unless the study has a `prior`.
 
         Examples
         --------
@@ -85,7 +86,7 @@ class Learned:
         Raises
         ------
         ConboError
-            If no trial is completed yet.
+            If no trial is completed yet, unless the study has a `prior`.
         """
         return self._shared.up_to_date().policy_value()
 
@@ -96,12 +97,12 @@ class Learned:
         -------
         StudySummary
             What the policy and the best single action are worth, what it is worth to know the state, and in which
-            states most is left to learn. Printed, it is two or three sentences.
+            states most is left to learn. It prints as two or three sentences.
 
         Raises
         ------
         ConboError
-            If no trial is completed yet.
+            If no trial is completed yet, unless the study has a `prior`.
 
         Examples
         --------

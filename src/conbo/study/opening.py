@@ -17,7 +17,7 @@ def open_study(storage: Storage, name: str = "default", *, device: str = "cpu") 
     name
         Name of the study.
     device
-        Where the model is fitted and searched, as torch names it: "cpu", "cuda", "cuda:1".
+        Torch device for fitting the model and for searches, such as "cpu", "cuda" or "cuda:1".
 
     Returns
     -------

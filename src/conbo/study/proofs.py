@@ -60,7 +60,8 @@ class Proofs:
         states
             States to evaluate in, instead of fresh ones drawn from P[s]. All means are over these states, equally
             weighted. If there are at least four evaluations for each state, two for each action, the intervals are for
-            the mean over exactly these states. Otherwise they treat the states as a random sample of similar ones.
+            the mean over exactly these states. Otherwise each action is evaluated only once in each state, and the
+            intervals treat the states as a random sample of similar ones.
         workers, executor
             As in `run`.
         progress
@@ -70,12 +71,12 @@ class Proofs:
         -------
         Validation
             The values of the policy and of the best single action, and what knowing the state is worth, each with a
-            95 % confidence interval. Printed, it is two sentences.
+            95 % confidence interval. It prints as two sentences.
 
         Raises
         ------
         ConboError
-            If no trial is completed yet, or all evaluations failed.
+            If no trial is completed yet (unless the study has a `prior`), or all evaluations failed.
         SettingError
             If `evaluations` is less than 4 (2 in a space without states) or less than twice the number of `states`, or
             another setting is out of range.
@@ -137,7 +138,7 @@ class Proofs:
         Raises
         ------
         ConboError
-            If no trial is completed yet, or all evaluations failed.
+            If no trial is completed yet (unless the study has a `prior`), or all evaluations failed.
         SettingError
             If `name` is empty or is "the best single action", or a setting is out of range.
         PointError

@@ -20,7 +20,7 @@ _REASONS: dict[Stopped, str] = {
 
 @dataclass(frozen=True)
 class RunSummary:
-    """What one run did; runs of other processes on the same study are not included. Printed, it is one sentence.
+    """What one run did; runs of other processes on the same study are not included. It prints as one sentence.
 
     Parameters
     ----------

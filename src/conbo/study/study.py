@@ -87,7 +87,7 @@ class Study(TrialTables, Learned, Evaluating, Proofs):
     storage
         Path of an SQLite file, or URL of a PostgreSQL database; by default memory.
     device
-        Where the model is fitted and searched, as torch names it: "cpu", "cuda", "cuda:1". It is not stored.
+        Torch device for fitting the model and for searches, such as "cpu", "cuda" or "cuda:1". It is not stored.
 
     Raises
     ------
@@ -376,7 +376,8 @@ class Study(TrialTables, Learned, Evaluating, Proofs):
         TrialError
             If the trial is unknown, has failed, or already has a result that differs from this one.
         RewardError
-            If a value is not one finite number, or noise or cost is missing or unexpected.
+            If a value is not one finite number, a constrained outcome or a required cost is missing, a required cost is
+            not positive, or noise is given although earlier trials have none (or the reverse).
         """
         tell(self._shared, trial, Outcomes(reward, noise, with_cost(outcomes, cost)))
 
