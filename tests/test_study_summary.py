@@ -137,11 +137,11 @@ def test_the_region_is_the_smallest_with_half_of_the_gains() -> None:
 def test_best_observed_actions_are_preferred_where_rewards_are_nearly_exact() -> None:
     space = Space(states={"k": Categorical(["a", "b"])}, actions={"x": Real(0, 1)})
 
-    def told(noise: float, n: int) -> StudySummary:
+    def told(noise: float, n: int, unit: float = 1.0) -> StudySummary:
         study = Study(space, method="uniform", direction="minimize")
         for trial in study.ask(n):
             best = 0.2 if trial.state["k"] == "a" else 0.7
-            study.tell(trial, (float(trial.action["x"]) - best) ** 2, noise)
+            study.tell(trial, unit * (float(trial.action["x"]) - best) ** 2, noise)
         summary = study.summary()
         rewards = [row["reward"] for row in study.best_observed()]
         assert summary.best_observed_value in (None, pytest.approx(np.mean(rewards)))
@@ -150,5 +150,6 @@ def test_best_observed_actions_are_preferred_where_rewards_are_nearly_exact() ->
     exact = told(1e-8, 12)
     assert exact.best_observed_value is not None
     assert exact.sentences[2].startswith("Rewards are nearly exact, and the best observed action of every state cost ")
+    assert told(0.0, 12, unit=1e200).best_observed_value is not None  # the square of the unit overflows
     assert told(0.1, 12).best_observed_value is None
     assert len(told(0.1, 12).sentences) == 2

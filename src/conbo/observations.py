@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from math import inf
 
 import torch
 from torch import Tensor
@@ -50,10 +51,15 @@ class Observations:
         return len(self.rewards)
 
     @property
+    def unused_seeds(self) -> float:
+        """Number of simulator seeds without an observed reward; infinite if the study does not list its seeds."""
+        seeds = self.seeds
+        return inf if seeds is None or seeds.total is None else seeds.total - len(seeds.values.unique())
+
+    @property
     def seeds_are_used_up(self) -> bool:
         """Whether the study lists its simulator seeds, and each of them has at least one observed reward."""
-        seeds = self.seeds
-        return seeds is not None and seeds.total is not None and len(seeds.values.unique()) >= seeds.total
+        return self.unused_seeds <= 0
 
     def first(self, n: int) -> "Observations":
         """Return the first n observations, with all pending points."""

@@ -206,7 +206,7 @@ def _best_observed_value(belief: Belief, sign: int) -> float | None:
         with threads_for(len(observations)), torch.no_grad():
             noise = belief.posterior.noise_at(observations.points)
     else:
-        noise = observations.noise / belief.scale**2
+        noise = observations.noise / belief.scale / belief.scale  # the square of 1e200 overflows
     seen = [observations.rewards[observed_in(belief, state)] for state in states]
     if float(noise.max()) > NEARLY_EXACT**2 or not all(len(rewards) for rewards in seen):
         return None

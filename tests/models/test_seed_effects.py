@@ -205,6 +205,26 @@ def test_where_all_used_seeds_are_closed_the_next_one_is_new() -> None:
     assert chosen[2] in ([0], [1])
 
 
+def test_where_all_listed_seeds_are_used_one_more_reward_has_the_least_used_one() -> None:
+    # the effect of a third seed cannot be the opposite of two others, which are opposites of each other
+    effect, seeds = replace(EFFECT, between=-1.0), torch.arange(14) % 2 * 3
+    points, rewards, here = points_in(SPACE, 14, seed=1), 2 * uniform(14, seed=2), points_in(SPACE, 6, seed=3)
+    for n, used in ((13, 3), (14, 0), (1, NEW_SEED)):
+        posterior = condition_with_seeds(KERNEL, 0.3, 0.05, effect, points[:n], rewards[:n], seeds[:n])
+        view = posterior.for_seeds(torch.tensor([used]))
+        torch.testing.assert_close(posterior.look_ahead_slopes(here, here), view.look_ahead_slopes(here, here))
+    unlimited = condition_with_seeds(KERNEL, 0.3, 0.05, EFFECT, points, rewards, seeds)
+    assert unlimited.next_seeds.tolist() == [NEW_SEED]
+
+
+def test_points_of_a_batch_have_no_more_new_seeds_than_the_study_lists() -> None:
+    belief = seeded_belief(SeedEffect(30.0, None, between=-0.5), seeds=2)
+    told = replace(belief.observations, seeds=Seeds(torch.arange(14) % 2, total=3))
+    points = points_in(SPACE, 4, seed=8)
+    seeds = paired_seeds(ConBO(HybridKG()), replace(belief, observations=told), points, [None] * 4, generator())
+    assert seeds == [NEW_SEED - 1] * 4  # they share the only new one
+
+
 def test_with_all_listed_seeds_at_a_point_its_mean_is_known() -> None:
     effect = SeedEffect(0.8, None, Seeds(torch.arange(4), total=4).between)
     point = points_in(SPACE, 1)

@@ -275,6 +275,19 @@ def test_known_noise_is_checked(tmp_path: Path) -> None:
     assert load(tmp_path, json.loads(text(noise=0.1))).belief.observations.noise is not None
 
 
+def test_a_reward_that_came_after_the_last_fit_may_be_an_outlier(tmp_path: Path) -> None:
+    # shift and scale are those of the rewards that the model was fitted to
+    policy = load(tmp_path, changed(json.loads(text()), "rewards.7", -1e12))
+    policy.save(tmp_path / "again.json")
+    assert load_policy(tmp_path / "again.json").predict({"k": "a"}) == policy.predict({"k": "a"})
+
+
+def test_known_noise_may_be_as_large_as_a_study_accepts(tmp_path: Path) -> None:
+    policy = load(tmp_path, changed(json.loads(text(noise=0.1)), "reward_noise.0", 1e300))
+    policy.save(tmp_path / "again.json")
+    assert load_policy(tmp_path / "again.json").predict({"k": "a"}) == policy.predict({"k": "a"})
+
+
 def test_what_could_not_be_loaded_is_not_saved(tmp_path: Path) -> None:
     policy = load(tmp_path, json.loads(text()))
     path = tmp_path / "other.json"

@@ -24,6 +24,7 @@ Reference: Pearce, Poloczek & Branke (2019), Bayesian optimization allowing for 
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import inf
 from typing import Any, Self
 
 import torch
@@ -50,6 +51,11 @@ class SeedEffect:
     between: float = 0.0  # τ of two different seeds
 
     @property
+    def n_seeds(self) -> float:
+        """Number N of seeds that there are: infinite, or that for which `between` is -1/(N-1)."""
+        return round(1 - 1 / self.between) if self.between else inf
+
+    @property
     def variance(self) -> float:
         """Prior variance of what a seed adds to one reward."""
         return self.constant + (0.0 if self.function is None else self.function.outputscale)
@@ -73,6 +79,15 @@ class SeedEffect:
         """
         same = (a[:, None] == b) & (b != NEW_SEED)
         return torch.where(same, 1.0, self.between).to(torch.float64)
+
+    def next_seed(self, seeds: Tensor) -> Tensor:
+        """Return the seed (1,) of a new reward, given those of n observed rewards (n,).
+
+        It is NEW_SEED or, if all seeds have been used, the one that was used least often: the effect of one more seed
+        would make the covariance indefinite.
+        """
+        used, times = seeds.unique(return_counts=True)
+        return seeds.new_tensor([NEW_SEED]) if len(used) < self.n_seeds else used[times.argmin()][None]
 
     def page_record(self) -> dict[str, Any]:
         """Return the covariance of the effects as plain values, for the report's web page."""
@@ -266,7 +281,7 @@ def condition_with_seeds(
     covariance.diagonal().add_(variances_at(points, noise))
     factor = cholesky(covariance)
     weights = cholesky_solved(factor, (rewards - constant)[:, None])[:, 0]
-    new_noise, new_seed = effect.variance + within, seeds.new_tensor([NEW_SEED])
+    new_noise, next_seed = effect.variance + within, effect.next_seed(seeds)
     return SeededPosterior(
-        kernel, constant, new_noise, *here, factor, weights, effect, within, seeds, features, new_seed
+        kernel, constant, new_noise, *here, factor, weights, effect, within, seeds, features, next_seed
     )

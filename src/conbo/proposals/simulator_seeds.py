@@ -77,7 +77,9 @@ def paired_seeds(
         imagined = replace(belief, posterior=belief.posterior.imagined(points[:place], before))
         acquisition = PerCost(recipe).build(imagined, generator)
         assert isinstance(acquisition, SeedsMatter)  # as it was for the first point
-        options = torch.tensor([NEW_SEED, *new], device=points.device)
-        best = int(acquisition.for_seeds(options)(points[place].expand(len(options), -1)).argmax())
-        chosen[place] = chosen[place] if best == 0 else new[best - 1]
+        n_new = sum(number < 0 for number in before_this)
+        options = [NEW_SEED, *new] if n_new < belief.observations.unused_seeds else new
+        values = acquisition.for_seeds(torch.tensor(options, device=points.device))
+        best = options[int(values(points[place].expand(len(options), -1)).argmax())]
+        chosen[place] = chosen[place] if best == NEW_SEED else best
     return [number if number >= 0 or chosen.count(number) > 1 else None for number in chosen]
