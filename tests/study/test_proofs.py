@@ -277,6 +277,8 @@ def test_rules_that_cannot_be() -> None:
         study().compare("x")
     with pytest.raises(SettingError, match="`name` must be a text other than '' and 'the best single action'"):
         study().compare({"stock": 1}, name=SINGLE_ACTION)
+    with pytest.raises(SettingError, match=r"`name` must be text that can be encoded in UTF-8, but got '\\ud800'"):
+        study().compare({"stock": 1}, name="\ud800")
     with pytest.raises(SettingError, match=r"`evaluations >= 4` must hold for an interval, but got evaluations=3"):
         study().validate(profit, 3)
 
