@@ -122,8 +122,8 @@ def parameter_of(distribution: BaseDistribution) -> Parameter:
 def _choices(distribution: CategoricalDistribution) -> list[Value]:
     """The choices of an Optuna distribution, as choices of a conbo `Categorical`.
 
-    They are unchanged if conbo accepts them. It rejects None, infinite numbers, and choices that are equal in Python, as
-    1 and True are. Then all of them become strings, by `repr`.
+    They are unchanged if conbo accepts them. It rejects None, infinite numbers, and choices that are equal in Python,
+    as 1 and True are. Then all of them become strings, by `repr`.
     """
     choices: Any = distribution.choices
     try:
