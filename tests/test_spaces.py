@@ -45,7 +45,11 @@ MIXED = Space(
         ),
         (
             lambda: Space(actions={"a\ud800": Real(0, 1)}),
-            r"names of `actions` must be text that can be encoded in UTF-8, but got 'a\\ud800'\.",
+            r"names of `actions` must be text that can be encoded in UTF-8, without NUL .*, but got 'a\\ud800'\.",
+        ),
+        (
+            lambda: Space(actions={"a\0": Real(0, 1)}),
+            r"names of `actions` must be text that can be encoded in UTF-8, without NUL .*, but got 'a\\x00'\.",
         ),
         (
             lambda: Space(actions={"x": (0, 1)}),

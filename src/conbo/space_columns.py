@@ -29,8 +29,9 @@ def check_parameters(role: str, parameters: object) -> None:
         if len(name) > MAX_NAME:
             rule = f"the names of `{role}` must have at most {MAX_NAME} characters"
             raise SpaceError(f"{rule}, but got {len(name)}: {shortened(repr(name))}.")
-        if not is_encodable(name):
-            raise SpaceError(f"the names of `{role}` must be text that can be encoded in UTF-8, but got {name!r}.")
+        if not is_encodable(name) or "\0" in name:  # no CSV file could be read that has such a column
+            rule = f"the names of `{role}` must be text that can be encoded in UTF-8, without NUL characters"
+            raise SpaceError(f"{rule}, but got {name!r}.")
         if name in RESERVED_NAMES:
             raise SpaceError(f"a parameter must not be named like a column of the trials, but got '{name}'.")
         if not isinstance(parameter, Real | Integer | Categorical):

@@ -284,6 +284,13 @@ def test_odd_names(attacked: Running, name: str) -> None:
     assert answer.headers["content-type"] == "application/json"
 
 
+@pytest.mark.parametrize("worker", ["\0/x", "\ud800/x", "x", 5])
+def test_a_worker_must_be_one_that_was_named(attacked: Running, worker: object) -> None:
+    answer = attacked.post(RENEW, {"worker": worker})
+    assert (answer.status, answer.json["error"]["type"]) == (422, "SettingError")
+    assert "`worker` must be the one that `ask` has named" in answer.json["error"]["text"]
+
+
 def test_no_stack_traces(attacked: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     def fault(*_: object) -> None:
         raise RuntimeError("a secret of the server")

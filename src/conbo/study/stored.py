@@ -50,7 +50,8 @@ def open_stored(storage: Storage, name: str) -> tuple[Records, dict[str, Any]]:
     Raises StudyError, which lists the names of all studies, if there is no such study.
     """
     database = _existing(storage)
-    there = database.has_tables() and is_encodable(str(name))
+    # a database raises an error if it is asked for a text that it cannot hold
+    there = database.has_tables() and isinstance(name, str) and is_encodable(name) and "\0" not in name
     row = database.read(lambda connection: _find(connection, name)) if there else None
     if row is None:
         raise _missing(database, name)
