@@ -190,12 +190,12 @@ class Proofs:
     ) -> Validation:
         from conbo.fresh_states import plan_validation
         from conbo.study.executors import error_of, text_of
-        from conbo.study.plan import check_seed_argument
+        from conbo.study.plan import check_arguments
         from conbo.study.progress import evaluation_bar
 
         if not callable(objective):
             raise SettingError(f"`objective` must be a function of state and action, but got {objective!r}.")
-        check_seed_argument(objective, self._shared.up_to_date())
+        check_arguments(objective, self._shared.up_to_date())
         records = self._shared.records.validations
         seed = [self._shared.up_to_date().seed, VALIDATION_STREAM, records.count()]
         wanted = at_least(2, "evaluations", evaluations)
