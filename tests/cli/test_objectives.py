@@ -74,6 +74,9 @@ def test_names_are_checked_before_anything_runs() -> None:
         Program("sim 'demand").check(SPACE)
     with pytest.raises(SettingError, match="a command must name a program, but it is empty"):
         Program("").check(SPACE)
+    for timeout in (float("nan"), float("inf")):
+        with pytest.raises(SettingError, match="`0 < timeout < inf` must hold, but got timeout="):
+            Program("sh {stock}", timeout).check(SPACE)
 
 
 @pytest.mark.parametrize(

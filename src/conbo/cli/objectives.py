@@ -1,6 +1,7 @@
 """Objectives on the command line: a Python function, given by its name, or any program that prints a number."""
 
 import importlib
+import math
 import os
 import shlex
 import shutil
@@ -163,11 +164,13 @@ class Program:
     def check(self, space: "Space", seeded: bool = False) -> None:
         """Raise SettingError unless the program exists and each {name} in its command line is a parameter of the space.
 
-        A format, as in {stock:.2f}, must fit the values of its parameter. If trials have seeds (`seeded`), the command
-        line must contain {seed} as well.
+        A format, as in {stock:.2f}, must fit the values of its parameter, and the timeout must be finite. If trials
+        have seeds (`seeded`), the command line must contain {seed} as well.
         """
         from conbo.spaces import closest
 
+        if self.timeout is not None and not 0 < self.timeout < math.inf:
+            raise SettingError(f"`0 < timeout < inf` must hold, but got timeout={self.timeout}.")
         known = {name: _examples(parameter) for name, parameter in (*space.states.items(), *space.actions.items())}
         known |= {SEED: [0]} if seeded else {}
         try:
