@@ -52,6 +52,17 @@ def test_the_last_to_listen_hears_alone_and_others_keep_their_handlers(caplog: p
     assert LOG.handlers == []
 
 
+def test_an_unexpected_error_comes_with_its_traceback() -> None:
+    lines: list[str] = []
+    with listening(lines.append):
+        try:
+            raise RuntimeError("broken")
+        except RuntimeError:
+            LOG.exception("a request failed")
+    assert lines[0].startswith("Error: a request failed\nTraceback (most recent call last):\n")
+    assert lines[0].endswith("RuntimeError: broken")
+
+
 def test_a_run_shows_the_lines_above_its_bar(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -146,6 +146,10 @@ NAN, INF = float("nan"), float("inf")
             lambda: Categorical(["x" * 1_001]),
             r"a choice must have at most 1000 characters, but got 1001: 'x{133} \[… 803 characters cut …\] x{65}'\.",
         ),
+        (
+            lambda: Categorical(["a\ud800"]),
+            r"a choice must be text that can be encoded in UTF-8, but got 'a\\ud800'\.",
+        ),
         (lambda: Categorical([-(10**5_000)]), r"must be within ±1e100, but got -0x.* characters cut"),
         (lambda: Categorical(range(10_001)), r"`choices` must be at most 10000 values, but got more\."),
     ],

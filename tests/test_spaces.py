@@ -44,6 +44,14 @@ MIXED = Space(
             r"names of `actions` must have at most 200 characters, but got 201: 'xx",
         ),
         (
+            lambda: Space(actions={"a\ud800": Real(0, 1)}),
+            r"names of `actions` must be text that can be encoded in UTF-8, without NUL .*, but got 'a\\ud800'\.",
+        ),
+        (
+            lambda: Space(actions={"a\0": Real(0, 1)}),
+            r"names of `actions` must be text that can be encoded in UTF-8, without NUL .*, but got 'a\\x00'\.",
+        ),
+        (
             lambda: Space(actions={"x": (0, 1)}),
             r"'x' must be Real, Integer or Categorical, but got \(0, 1\)\.",
         ),

@@ -11,7 +11,9 @@ from urllib.parse import quote, urlencode
 
 from conbo.client_run import LEASE, ClientRun
 from conbo.connection import Connection
+from conbo.cost_rules import with_cost
 from conbo.errors import SettingError, TrialError
+from conbo.names import check_study_name
 from conbo.remote_policy import PAGE, RemotePolicy
 from conbo.spaces import Point
 from conbo.trials import Outcomes, Trial
@@ -45,7 +47,8 @@ class Client:
     Raises
     ------
     SettingError
-        If the URL does not begin with http:// or https://, or contains a token or a password.
+        If the URL does not begin with http:// or https://, is malformed, or contains a token or a password, the name
+        cannot be that of a study, or the timeout is not positive.
 
     Examples
     --------
@@ -63,6 +66,7 @@ class Client:
         worker: str | None = None,
         timeout: float = 600.0,
     ) -> None:
+        check_study_name(name)
         self.name = name
         self._connection = Connection(url, token, timeout)
         self._path = f"/v1/studies/{quote(name, safe='')}"
@@ -167,11 +171,9 @@ class Client:
         AccessError
             If the service refuses the request.
         """
-        Outcomes(reward, noise, {} if outcomes is None else outcomes)  # raises RewardError if a value is invalid
-        # scalars of NumPy and torch are converted, because JSON cannot hold them
-        plain = {"reward": _plain(reward), "noise": _plain(noise), "cost": _plain(cost)}
-        more = None if outcomes is None else {name: _plain(value) for name, value in outcomes.items()}
-        self._post(f"/trials/{_number(trial)}/tell", {**plain, "outcomes": more})
+        told = Outcomes(reward, noise, with_cost(outcomes, cost))  # plain numbers, because JSON cannot hold others
+        body = {"reward": told.reward, "noise": told.noise, "outcomes": dict(told.measured)}
+        self._post(f"/trials/{_number(trial)}/tell", body)
 
     def fail(self, trial: Trial | int, error: str = "") -> None:
         """Record that a trial will not get a reward.
@@ -338,11 +340,6 @@ def _number(trial: Trial | int) -> int:
     if not isinstance(number, int) or isinstance(number, bool):
         raise TrialError(f"a trial must be named by its number, but got {number!r}.")
     return number
-
-
-def _plain(value: Any) -> Any:
-    """Convert a number of NumPy or torch to a plain Python number."""
-    return value.item() if hasattr(value, "item") else value
 
 
 def _time(text: str | None) -> datetime | None:

@@ -7,7 +7,7 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from conbo.errors import AccessError, ConboError, SettingError, StorageError, TrialError, shortened
+from conbo.errors import ConboError, RewardError, SettingError, TrialError, shortened
 from conbo.setting_rules import at_least
 from conbo.trials import Outcomes, Trial, outcomes_of
 from conbo.values import is_number
@@ -90,20 +90,31 @@ class ClientRun:
         for attempt in range(self._retries + 1):
             try:
                 with _LeaseKeeper(self._client, trial, self._lease):
-                    outcomes = outcomes_of(self._objective(*trial.arguments))
-                    self._tell(trial, outcomes)
-                return
-            except (AccessError, StorageError, TrialError):
-                raise
-            except Exception as error:
-                text = located_text(error)
-                if attempt < self._retries:
-                    self._retried += 1
-                else:
-                    self._fail(trial, text, error)
-            except BaseException:
+                    error = self._attempt(trial)
+            except (KeyboardInterrupt, SystemExit):
                 self._client.release(trial)
                 raise
+            if error is None:
+                return
+            if attempt < self._retries:
+                self._retried += 1
+            else:
+                self._fail(trial, located_text(error), error)
+
+    def _attempt(self, trial: Trial) -> Exception | None:
+        """Evaluate a trial and tell its outcomes; return the error if the evaluation failed.
+
+        Errors of the service are raised, because they say nothing about the trial.
+        """
+        try:
+            outcomes = outcomes_of(self._objective(*trial.arguments))
+        except Exception as error:
+            return error
+        try:
+            self._tell(trial, outcomes)
+        except RewardError as error:  # a cost or an outcome that the study needs is missing
+            return error
+        return None
 
     def _tell(self, trial: Trial, outcomes: Outcomes) -> None:
         measured = {"reward": outcomes.reward, "noise": outcomes.noise, "outcomes": dict(outcomes.measured)}

@@ -2,6 +2,7 @@
 
 import json
 import random
+import threading
 import time
 import warnings
 from contextlib import suppress
@@ -9,11 +10,12 @@ from email.utils import parsedate_to_datetime
 from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError, URLError
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
 
 from conbo import errors
-from conbo.errors import AccessError, ConboError, SettingError, StorageError
+from conbo.errors import AccessError, ConboError, SettingError, StorageError, shortened
+from conbo.values import is_number
 
 PATIENCE = 60.0  # seconds for which requests are repeated while the service cannot be reached
 LONGEST_PAUSE = 5.0  # longest pause between two attempts, in seconds
@@ -43,17 +45,20 @@ class Connection:
     Raises
     ------
     SettingError
-        If the URL does not begin with http:// or https://, or contains a token or a password.
+        If the URL does not begin with http:// or https://, is malformed, or contains a token or a password, or the
+        timeout is not positive.
     """
 
     def __init__(self, url: str, token: str | None, timeout: float) -> None:
-        parts = urlsplit(url) if isinstance(url, str) else urlsplit("")
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        parts = _parts(url)
+        if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
             raise SettingError(f"`url` must be like 'https://conbo.example.org', but got {url!r}.")
         if parts.username or parts.password or parts.query or parts.fragment:
             raise SettingError("`url` must have no user, password or query in it: a token is an argument of its own.")
         if token is not None and (not isinstance(token, str) or not token.isascii() or not token.isprintable()):
             raise SettingError("`token` must be a text that `conbo token` has printed.")
+        if not (is_number(timeout) and 0 < timeout <= threading.TIMEOUT_MAX):
+            raise SettingError(f"`0 < timeout <= {threading.TIMEOUT_MAX:.0f}` must hold, but got timeout={timeout!r}.")
         here = parts.hostname == "localhost" or parts.hostname.startswith("127.") or parts.hostname == "::1"
         if token is not None and parts.scheme == "http" and not here:
             warnings.warn(f"{url} is not encrypted: others on the way can read the token.", stacklevel=3)
@@ -113,8 +118,30 @@ class Connection:
             raise SettingError(f"what is sent must be plain numbers, texts, lists and dicts: {error}.") from error
         request = Request(f"{self.url}{path}", content, headers, method=method)
         with self._opener.open(request, timeout=self._timeout) as response:
-            answer: dict[str, Any] = json.loads(response.read(MAX_ANSWER))
-            return answer
+            return _object(response.read(MAX_ANSWER))
+
+
+def _parts(url: object) -> SplitResult | None:
+    """Return the parts of a URL; None if it is malformed."""
+    if not isinstance(url, str) or not url.isprintable() or " " in url:
+        return None
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # raises ValueError if the port is not a number from 0 to 65535
+    except ValueError:
+        return None
+    return parts
+
+
+def _object(content: bytes) -> dict[str, Any]:
+    """Return the JSON object in an answer; raise HTTPException if it is cut off, or a page of somebody else."""
+    try:
+        answer = json.loads(content)
+    except (ValueError, RecursionError):
+        answer = None
+    if not isinstance(answer, dict):
+        raise HTTPException(f"its answer must be a JSON object, but got {shortened(repr(content))}")
+    return answer
 
 
 def _error(error: HTTPError) -> tuple[type[ConboError], str]:

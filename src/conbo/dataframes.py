@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from conbo.errors import ConboError, SettingError
 
+LARGEST_WHOLE = 2**63 - 1  # largest integer in a column of integers
+
 if TYPE_CHECKING:
     import narwhals
 
@@ -30,9 +32,8 @@ def frame_of(columns: Mapping[str, Sequence[Any]], backend: str) -> Any:
         import narwhals
 
         try:
-            if backend != "pandas":  # other libraries hold values of only one type in a column
-                columns = {name: _of_one_type(values) for name, values in columns.items()}
-            return narwhals.from_dict(dict(columns), backend=backend).to_native()  # type: ignore[arg-type]
+            fitting = {name: _fitting(values, backend) for name, values in columns.items()}
+            return narwhals.from_dict(fitting, backend=backend).to_native()  # type: ignore[arg-type]
         except ValueError as error:
             raise SettingError(
                 f"`backend` must be a library of dataframes like 'pandas', but got {backend!r}."
@@ -46,7 +47,9 @@ def with_columns(frame: Any, columns: Mapping[str, Sequence[Any]]) -> Any:
         import narwhals
 
         backend = narwhals.get_native_namespace(read).__name__
-        new = [narwhals.new_series(name, list(values), backend=backend) for name, values in columns.items()]
+        new = [
+            narwhals.new_series(name, _fitting(values, backend), backend=backend) for name, values in columns.items()
+        ]
     return read.with_columns(*new).to_native()
 
 
@@ -55,9 +58,15 @@ def _read(frame: Any) -> narwhals.DataFrame[Any]:
         import narwhals
 
         try:
-            return narwhals.from_native(frame, eager_only=True)
+            read = narwhals.from_native(frame, eager_only=True)
+            names = list(map(str, read.columns))
         except TypeError as error:
             raise SettingError(f"this must be a dataframe, but got {type(frame).__name__}.") from error
+        except narwhals.exceptions.DuplicateError as error:
+            raise SettingError(f"the columns of a dataframe must have different names: {error}.") from error
+        if twice := [name for i, name in enumerate(names) if name in names[:i]]:  # such as 1 and "1"
+            raise SettingError(f"the columns of a dataframe must have different names, but got '{twice[0]}' twice.")
+        return read
 
 
 def _plain(series: Any) -> list[Any]:
@@ -67,11 +76,17 @@ def _plain(series: Any) -> list[Any]:
     return [None if gone or value != value else value for gone, value in zip(missing, values, strict=True)]
 
 
-def _of_one_type(values: Sequence[Any]) -> Sequence[Any]:
-    """Convert the values of a column to strings if they are of several types; integers and floats count as one type."""
+def _fitting(values: Sequence[Any], backend: str) -> list[Any]:
+    """Return the values of a column, as strings if the library `backend` cannot hold them in one column otherwise.
+
+    All libraries except pandas need values of one type. Integers and floats count as one, but integers of more than 64
+    bits do not.
+    """
     kinds = {type(value) for value in values if value is not None}
-    if len(kinds) < 2 or kinds == {int, float}:
-        return values
+    one_type = len(kinds) < 2 or kinds == {int, float}
+    large = any(isinstance(value, int) and abs(value) > LARGEST_WHOLE for value in values)
+    if backend == "pandas" or (one_type and not large):
+        return list(values)
     return [None if value is None else str(value) for value in values]
 
 

@@ -26,7 +26,7 @@ class _Lines(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         kind = "" if record.levelno < logging.WARNING else f"{record.levelname.capitalize()}: "
-        self._say(kind + record.getMessage())
+        self._say(kind + self.format(record))  # with the traceback, if the record has one
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, get_args
 
 from conbo.errors import RecordError, RewardError, SettingError, shortened
+from conbo.names import wrong_outcomes
 from conbo.record_fields import Fields
 from conbo.values import is_number
 
@@ -145,6 +146,8 @@ def checked_constraints(constraints: object) -> dict[str, OutcomeConstraint]:
             raise SettingError(f"`outcome_constraints` must not use the names {taken}, but got the name '{name}'.")
         if not isinstance(constraint, AtMost | AtLeast):
             raise SettingError(f"{rule}, but got {shortened(repr(constraint))} for '{name}'.")
+    if wrong := wrong_outcomes(constraints):  # no trial could be told such outcomes
+        raise SettingError(f"in `outcome_constraints`: {wrong}")
     # sorted, because the order of the constraints has no meaning and must not change suggestions
     return dict(sorted(constraints.items()))
 

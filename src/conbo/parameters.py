@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from conbo.errors import PointError, SpaceError, shortened
+from conbo.names import is_encodable
 from conbo.values import Value, is_number
 
 Array: TypeAlias = NDArray[np.float64]
@@ -337,6 +338,8 @@ def _plain_choice(choice: object) -> Value:
     if isinstance(plain, str) and len(plain) > MAX_CHOICE:
         rule = f"a choice must have at most {MAX_CHOICE} characters"
         raise SpaceError(f"{rule}, but got {len(plain)}: {shortened(repr(plain))}.")
+    if isinstance(plain, str) and not is_encodable(plain):
+        raise SpaceError(f"a choice must be text that can be encoded in UTF-8, but got {plain!r}.")
     if isinstance(plain, int) and abs(plain) > LARGEST_CHOICE:
         raise SpaceError(f"a choice that is an integer must be within ±1e100, but got {shortened(hex(plain))}.")
     return plain

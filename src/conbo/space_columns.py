@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from conbo.errors import PointError, SpaceError, closest, quoted, shortened
+from conbo.names import is_encodable
 from conbo.parameters import Array, Categorical, Integer, Parameter, Real
 from conbo.values import MAX_NAME, Value
 
@@ -28,6 +29,9 @@ def check_parameters(role: str, parameters: object) -> None:
         if len(name) > MAX_NAME:
             rule = f"the names of `{role}` must have at most {MAX_NAME} characters"
             raise SpaceError(f"{rule}, but got {len(name)}: {shortened(repr(name))}.")
+        if not is_encodable(name) or "\0" in name:  # no CSV file could be read that has such a column
+            rule = f"the names of `{role}` must be text that can be encoded in UTF-8, without NUL characters"
+            raise SpaceError(f"{rule}, but got {name!r}.")
         if name in RESERVED_NAMES:
             raise SpaceError(f"a parameter must not be named like a column of the trials, but got '{name}'.")
         if not isinstance(parameter, Real | Integer | Categorical):

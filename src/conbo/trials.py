@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import math
-import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -13,14 +12,14 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from conbo.common_random_numbers import SeedRule, check_seed
 from conbo.cost_rules import as_mapping
 from conbo.errors import PointError, RewardError, TrialError, shortened
+from conbo.names import wrong_outcomes
 from conbo.outcome_constraints import LearnedSettings
-from conbo.values import MAX_NAME, Value, is_number
+from conbo.values import Value, is_number
 
 if TYPE_CHECKING:
     from conbo.spaces import Space
 
 LARGEST_REWARD = 1e300  # far below the largest float (1.8e308), so that sums and predictions do not overflow
-MAX_MEASURED = 100  # largest number of outcomes of a trial besides the reward
 
 LOST = "workers were lost with this trial"  # end of the error of a trial whose workers died
 LOST_KINDS = ("TerminatedWorkerError:", "BrokenProcessPool:", "BrokenExecutor:")  # beginnings of such errors
@@ -250,18 +249,8 @@ def check_trial(trial: Trial, space: Space, rule: SeedRule | None, learned: Lear
 def _checked_measured(measured: object) -> dict[str, float]:
     """Return the outcomes besides the reward as floats; raise RewardError unless all names and values are valid."""
     measured = as_mapping(measured)
-    if len(measured) > MAX_MEASURED:
-        raise RewardError(f"there must be at most {MAX_MEASURED} outcomes beside the reward, but got {len(measured)}.")
-    for name in measured:
-        if not isinstance(name, str) or not name:
-            raise RewardError(f"the name of an outcome must be a non-empty text, but got {shortened(repr(name))}.")
-        if name in ("reward", "noise"):
-            raise RewardError(f"an outcome beside the reward must not be named 'reward' or 'noise', but got {name!r}.")
-        if len(name) > MAX_NAME:
-            rule = f"the name of an outcome must have at most {MAX_NAME} characters"
-            raise RewardError(f"{rule}, but got {len(name)}: {shortened(repr(name))}.")
-        if any(unicodedata.category(character) in ("Cc", "Cs") for character in name):
-            raise RewardError(f"the name of an outcome must have no control characters, but got {name!r}.")
+    if wrong := wrong_outcomes(measured):
+        raise RewardError(wrong)
     return {name: finite_number(f"value of the outcome '{name}'", value) for name, value in measured.items()}
 
 

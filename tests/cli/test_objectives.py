@@ -50,6 +50,7 @@ def test_values_are_put_in_after_the_words_are_split() -> None:
     program = Program("sim --mode={mode} 'a b' {stock:.3f}{{}}")
     assert program.words({}, {"mode": "b c; rm *", "stock": 1 / 3}) == ["sim", "--mode=b c; rm *", "a b", "0.333{}"]
     assert Program("sim {x}").words({}, {"x": 0.1 + 0.2}) == ["sim", "0.30000000000000004"]
+    assert Program("sim {mode!r}").words({}, {"mode": "a b"}) == ["sim", "'a b'"]
 
 
 def test_names_are_checked_before_anything_runs() -> None:
@@ -63,10 +64,19 @@ def test_names_are_checked_before_anything_runs() -> None:
         Program("sim {stock.__class__}").check(SPACE)
     with pytest.raises(SettingError, match=r"must have closed quotes and braces, but got 'sim \{demand'"):
         Program("sim {demand").check(SPACE)
+    with pytest.raises(
+        SettingError, match=r"the format of \{stock\} .* must fit all values of 'stock', but does not fit"
+    ):
+        Program("sh {stock:d}").check(SPACE)
+    with pytest.raises(SettingError, match=r"the format of \{stock\} .*: Unknown conversion specifier x"):
+        Program("sh {stock!x}").check(SPACE)
     with pytest.raises(SettingError, match="must have closed quotes"):
         Program("sim 'demand").check(SPACE)
     with pytest.raises(SettingError, match="a command must name a program, but it is empty"):
         Program("").check(SPACE)
+    for timeout in (float("nan"), float("inf")):
+        with pytest.raises(SettingError, match="`0 < timeout < inf` must hold, but got timeout="):
+            Program("sh {stock}", timeout).check(SPACE)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """`conbo serve` and `conbo token`."""
 
 import json
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -46,3 +47,18 @@ def test_without_tokens_it_stays_on_this_machine(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "Error: a service without a token file must be on a loopback address" in done.stderr
     assert not (tmp_path / "s.db").exists()
+
+
+def test_an_address_that_is_taken(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        words = ["serve", "--storage", str(tmp_path / "s.db"), "--port", port]
+        done = subprocess.run(
+            [sys.executable, "-c", "from conbo.cli import main; main()", *words],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert "Error: `host` and `port` must be where the service can listen, but got host='127.0.0.1'" in done.stderr
+    assert "in use" in done.stderr

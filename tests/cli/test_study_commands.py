@@ -28,6 +28,14 @@ def test_init_writes_a_study_file_that_runs(conbo: Conbo, folder: Path) -> None:
     assert library.open_study("study.db").method == "conbo"
 
 
+def test_init_quotes_odd_names(conbo: Conbo, folder: Path) -> None:
+    said = conbo("init", 'my "best".toml').stdout
+    assert """conbo run 'my "best".toml' simulator.py:reward""" in said
+    assert 'my "best".db, not yet' in conbo("check", 'my "best".toml').stdout
+    refused = conbo("status", 'my "best".toml', code=1).stderr
+    assert """`conbo ask 'my "best".toml'` asks for the first point""" in refused
+
+
 @pytest.mark.parametrize("study", [[], ["study.toml"]])
 def test_run_a_function_then_nothing_is_left_to_do(conbo: Conbo, folder: Path, study: list[str]) -> None:
     assert conbo("run", *study, "simulator.py:profit", "-n", "3").stdout.startswith("3 evaluations completed")

@@ -7,7 +7,7 @@ import pytest
 
 from conbo import Categorical, Integer, Normal, Real, Space, Triangular, Weights
 from conbo.cli.study_file import TEMPLATE, parse_value, read_study_file
-from conbo.errors import SettingError
+from conbo.errors import PointError, SettingError
 
 FULL = """
 name = "wards"
@@ -103,6 +103,8 @@ STATE = f"[states]\n{X}\n[actions]\ny = {{ type = 'real', low = 0, high = 1 }}\n
         (f"seed = {'9' * 5000}", "this is not TOML: Exceeds the limit"),
         (f"x = {'[' * 9999}", "this is not TOML: maximum recursion depth"),
         (f"seed = true\n[actions]\n{X}", "`seed` must be an integer, but got True."),
+        (f"name = ''\n[actions]\n{X}", "`name` must be a non-empty string, but got ''."),
+        (f"name = '..'\n[actions]\n{X}", "`name` must not be '.' or '..'"),
         (f"storage = 'a\\u0000b'\n[actions]\n{X}".replace("'", '"'), "`storage` must be a text, but got 'a\\x00b'."),
         ("actions.x = { type = 'categorical', choices = { a = 1 } }", r"choices` must be a sequence of values"),
         (
@@ -147,3 +149,13 @@ def test_texts_become_values() -> None:
     choices = Categorical(["a", "A", 3, 2.5, True])
     texts = ("a", "A", "3", "2.5", "true", "True", "c")
     assert [parse_value(choices, text) for text in texts] == ["a", "A", 3, 2.5, True, True, "c"]
+    assert [parse_value(parameter, "1_0") for parameter in (Real(0, 20), Integer(0, 20))] == ["1_0", "1_0"]
+    for ambiguous in (["1", 1], ["true", True]):
+        with pytest.raises(PointError, match=r"a text must stand for one choice, but '(1|true)' stands for"):
+            parse_value(Categorical(ambiguous), str(ambiguous[0]))
+
+
+def test_a_file_with_a_byte_order_mark(tmp_path: Path) -> None:
+    path = tmp_path / "study.toml"
+    path.write_text(f"name = 'doses'\n[actions]\n{X}", encoding="utf-8-sig")
+    assert read_study_file(path).name == "doses"

@@ -87,6 +87,9 @@ def test_fail(conbo: Conbo, folder: Path) -> None:
     conbo("ask", "-n", "2")
     conbo("fail", "1", "--error", "the power went out")
     assert [(trial.status, trial.error) for trial in _trials()] == [("running", ""), ("failed", "the power went out")]
+    conbo("ask", "-n", "1")
+    conbo("fail", "2", "--error", "two\nlines \x1b[2J")
+    assert r"the last was trial 2: two\nlines \x1b[2J" in conbo("status").stdout
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -21,7 +22,7 @@ from worker_processes import Processes, wait_until
 from worker_programs import SPACE, reward, run_to, run_together, tell_until_the_file_may_not_grow
 
 from conbo import Study, open_study
-from conbo.errors import ConboError
+from conbo.errors import ConboError, StudyError
 
 CONNECTIONS = 5  # of the small server
 
@@ -228,6 +229,14 @@ def test_what_no_waiting_mends_is_said_at_once(postgresql: PostgresServer) -> No
         open_study(re.sub(":[0-9a-f]+@", ":wrong@", postgresql.url("postgres")))
     with pytest.raises(ConboError, match=r"nowhere\.invalid"):
         open_study(postgresql.url("postgres", host="nowhere.invalid"))
+
+
+@pytest.mark.parametrize("name", ["a\0b", "a\ud800b", 5])
+def test_a_name_that_no_database_can_hold_is_that_of_no_study(postgresql: PostgresServer, name: Any) -> None:
+    storage = postgresql.url(postgresql.new_database())
+    Study(SPACE, storage=storage)
+    with pytest.raises(StudyError, match=r"there is no study .*: there are 'default'"):
+        open_study(storage, name)
 
 
 def test_what_is_told_outlives_a_crash_of_a_server_that_answers_before_it_writes(postgresql: PostgresServer) -> None:

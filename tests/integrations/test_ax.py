@@ -78,6 +78,25 @@ def test_a_dictated_state_and_trials_that_fail() -> None:
     ]
 
 
+def test_results_without_a_number_or_outside_the_space_end_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    client = new_client()
+    bridge = AxBridge(client, states=["demand"], method="uniform")
+    (suggested,) = bridge.get_next_trials()
+    client.complete_trial(suggested, raw_data={"profit": float("nan")})
+    for stock, earned in ((30.0, float("inf")), (151.0, 1.0)):
+        client.complete_trial(client.attach_trial({"demand": 50.0, "stock": stock}), raw_data={"profit": earned})
+    bridge.sync()
+    bridge.sync()
+    assert [(trial.status, trial.error) for trial in bridge.study.trials] == [
+        ("failed", "the mean of 'profit' is nan"),
+    ]
+    assert [record.getMessage() for record in caplog.records if record.name == "conbo"] == [
+        "Nothing is learned from trial 1 of Ax, because the mean of 'profit' is inf",
+        "Nothing is learned from trial 2 of Ax, because it is outside the space: `0.0 <= stock <= 150.0` must hold, "
+        "but got stock=151.0.",
+    ]
+
+
 def test_parameters_of_all_kinds_and_constraints() -> None:
     parameters = [
         *PARAMETERS,

@@ -68,6 +68,9 @@ def test_values_are_those_of_conbo_on_the_same_model() -> None:
     followed = acquisition(candidates[:, None].requires_grad_(True))  # the torch way instead of the compiled one
     torch.testing.assert_close(followed.detach(), expected, rtol=0, atol=1e-6)
     assert expected.min() > 0
+    with torch.no_grad():  # any shape of batches, as of other acquisition functions of BoTorch
+        together = acquisition(candidates.reshape(2, 3, 1, 2))
+    torch.testing.assert_close(together, expected.reshape(2, 3), rtol=0, atol=1e-6)
 
 
 def test_gradients() -> None:

@@ -187,6 +187,14 @@ def test_choices_and_steps_survive() -> None:
     assert space.actions["a"].choices == ("None", "True", "2")  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize("choices", [[1.0, math.inf], ["a", "\ud800"], [10**200, 1]])
+def test_choices_that_conbo_rejects_become_texts(choices: list[Any]) -> None:
+    study = optuna.create_study(sampler=ConboSampler(states=["s"], method="uniform"))
+    study.optimize(lambda trial: trial.suggest_float("s", 0, 1) + bool(trial.suggest_categorical("k", choices)), 3)
+    assert {trial.params["k"] for trial in study.trials} <= set(choices)
+    assert policy(study)({"s": 0.5})["k"] in map(repr, choices)
+
+
 def test_steps_survive_a_change_of_ranges() -> None:
     study = optuna.create_study(sampler=ConboSampler(["s"], method="uniform", seed=0, initial=20))
     for low, k_low in ((0.3, 5), (0.1, 1), (0.1, 1), (0.1, 1), (0.1, 1)):

@@ -47,7 +47,9 @@ def test_without_a_token_only_on_loopback(tokens: TokenFile) -> None:
             check_host(host, None)
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:8080", "127.0.0.1.evil.example", "0.0.0.0", "[::]:80"])
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:8080", "127.0.0.1.evil.example", "0.0.0.0", "[::]:80", "[::1"]
+)
 def test_dns_rebinding(attacked: Running, host: str) -> None:
     for answer in (
         attacked.get("/v1/studies", headers={"host": host}),
@@ -58,7 +60,9 @@ def test_dns_rebinding(attacked: Running, host: str) -> None:
     assert attacked.get("/v1/studies", headers={"host": f"localhost:{attacked.port}"}).status == 200
 
 
-@pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://127.0.0.1:1", "http://127.0.0.1"])
+@pytest.mark.parametrize(
+    "origin", ["https://evil.example", "null", "http://127.0.0.1:1", "http://127.0.0.1", "http://[::1"]
+)
 def test_requests_from_other_sites(attacked: Running, origin: str) -> None:
     assert attacked.post(ASK, {}, headers={"origin": origin}).status == 403
     assert attacked.get("/v1/studies", headers={"origin": origin}).status == 403
@@ -278,6 +282,13 @@ def test_odd_names(attacked: Running, name: str) -> None:
     answer = attacked.get(f"/v1/studies/{name}")
     assert answer.status in (404, 422), answer.text
     assert answer.headers["content-type"] == "application/json"
+
+
+@pytest.mark.parametrize("worker", ["\0/x", "\ud800/x", "x", 5])
+def test_a_worker_must_be_one_that_was_named(attacked: Running, worker: object) -> None:
+    answer = attacked.post(RENEW, {"worker": worker})
+    assert (answer.status, answer.json["error"]["type"]) == (422, "SettingError")
+    assert "`worker` must be the one that `ask` has named" in answer.json["error"]["text"]
 
 
 def test_no_stack_traces(attacked: Running, monkeypatch: pytest.MonkeyPatch) -> None:

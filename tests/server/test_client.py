@@ -62,11 +62,27 @@ def test_errors_are_those_of_a_study(service: Running) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["", "ftp://a.org", "a.org", "http://", "http://me:secret@a.org", "http://a.org?token=x"]
+    "url",
+    [
+        *("", "ftp://a.org", "a.org", "http://", "http://me:secret@a.org", "http://a.org?token=x"),
+        *("http://[::1", "http://a.org:http", "http://a.org:99999", "http://a b.org", "http://a.org/\n"),
+    ],
 )
 def test_what_a_url_must_be(url: str) -> None:
     with pytest.raises(SettingError, match="`url` must"):
         conbo.Client(url)
+
+
+@pytest.mark.parametrize("timeout", [0, -1, float("nan"), float("inf"), "5"])
+def test_what_a_timeout_must_be(timeout: Any) -> None:
+    with pytest.raises(SettingError, match=r"`0 < timeout <= \d+` must hold, but got timeout="):
+        conbo.Client("http://127.0.0.1:1", timeout=timeout)
+
+
+@pytest.mark.parametrize("name", ["", "..", "a\ud800", 5])
+def test_a_client_is_given_the_name_of_a_study(name: Any) -> None:
+    with pytest.raises(SettingError, match="`name` must"):
+        conbo.Client("http://127.0.0.1:1", name=name)
 
 
 def test_tokens(start: Start, tmp_path: Path) -> None:
@@ -98,6 +114,29 @@ def test_a_run_records_failures_and_gives_up_after_ten(service: Running) -> None
     with pytest.raises(ConboError, match="the objective failed 10 times in a row: RewardError: a reward must be one"):
         client.run(lambda state, action: float("nan"), 3)
     assert client.run(now_and_then, 2).completed == 0
+
+
+def test_an_error_of_the_service_is_no_failure_of_the_trial(service: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = conbo.Client(service.url)
+    post = client._post
+
+    def broken(path: str, body: dict[str, Any], again: bool = True) -> dict[str, Any]:
+        if path.endswith("/tell"):
+            raise ConboError("the service met an error of its own")
+        return post(path, body, again)
+
+    monkeypatch.setattr(client, "_post", broken)
+    with pytest.raises(ConboError, match="the service met an error of its own"):
+        client.run(lambda state, action: 1.0, 1)
+    assert [trial.status for trial in client.trials] == ["running"]
+
+
+def test_an_objective_may_raise_any_error_of_conbo(service: Running) -> None:
+    def other_study_is_away(state: object, action: object) -> float:
+        raise StorageError("the other study is away")
+
+    with pytest.raises(ConboError, match="the objective failed 10 times in a row: StorageError: the other study"):
+        conbo.Client(service.url).run(other_study_is_away, 1)
 
 
 @pytest.mark.parametrize(
@@ -250,6 +289,43 @@ def test_a_busy_service_is_asked_again(retry_after: str) -> None:
     with HTTPServer(("127.0.0.1", 0), Busy) as service:
         threading.Thread(target=lambda: [service.handle_request() for _ in range(2)], daemon=True).start()
         assert conbo.Client(f"http://127.0.0.1:{service.server_port}").status()["completed"] == 7
+
+
+class Answers(BaseHTTPRequestHandler):
+    """A service, or a proxy in front of it, that gives these answers one after the other."""
+
+    contents: ClassVar[list[bytes]]
+
+    def do_GET(self) -> None:
+        content = self.contents.pop(0)
+        self.send_response(200)
+        self.send_header("Content-Length", str(max(len(content), 16)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_a_cut_off_answer_is_no_answer() -> None:
+    class CutOff(Answers):
+        contents: ClassVar = [b'{"comple', b"", b'{"completed": 7}']
+
+    with HTTPServer(("127.0.0.1", 0), CutOff) as service:
+        threading.Thread(target=lambda: [service.handle_request() for _ in range(3)], daemon=True).start()
+        assert conbo.Client(f"http://127.0.0.1:{service.server_port}").status()["completed"] == 7
+
+
+@pytest.mark.parametrize("content", [b"<html>Please sign in.</html>", b"[1, 2, 3, 4, 5, 6]"])
+def test_a_page_of_somebody_else_is_no_answer(content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Elsewhere(Answers):
+        contents: ClassVar = [content]
+
+    monkeypatch.setattr("conbo.connection.PATIENCE", 0.0)
+    with HTTPServer(("127.0.0.1", 0), Elsewhere) as service:
+        threading.Thread(target=service.handle_request, daemon=True).start()
+        with pytest.raises(StorageError, match="its answer must be a JSON object, but got b'"):
+            conbo.Client(f"http://127.0.0.1:{service.server_port}").status()
 
 
 def test_a_date_says_how_long_to_wait() -> None:

@@ -19,6 +19,9 @@ SPACE = Space(
 )
 
 
+MIXED = Categorical(["a", 2, True])
+
+
 def new_study(**settings: Any) -> Study:
     return Study(**{"space": SPACE, "method": "uniform", **settings})
 
@@ -103,6 +106,29 @@ def test_results_that_are_none() -> None:
         new_study().add_trials([{"s": 0.5, "k": "a", "x": 1, "n": 3, "reward": 1.0, 7: 8}])
     with pytest.raises(SettingError, match="`backend` must be a library of dataframes like 'pandas', but got 'excel'"):
         new_study().trials_dataframe("excel")
+    for names in (["s", "s"], [1, "1"]):
+        with pytest.raises(SettingError, match="the columns of a dataframe must have different names"):
+            new_study().add_trials(pandas.DataFrame([[0.5, 0.5]], columns=names))
+
+
+def test_choices_that_fit_no_column_of_polars_become_texts() -> None:
+    study = new_study(space=Space(states={"s": Real(0, 1)}, actions={"k": Categorical([1, 10**80]), "m": MIXED}))
+    for choice in (1, 10**80):
+        study.add_trial({"s": 0.5}, {"k": choice, "m": "a"}, 1.0)
+    assert study.trials_dataframe("polars")["k"].to_list() == ["1", "1" + 80 * "0"]
+    other = new_study(space=study.space)
+    other.add_trials(study.trials_dataframe("polars"))
+    assert other.trials == study.trials
+
+
+def test_a_table_of_actions_of_several_types() -> None:
+    space = Space(states={"s": Categorical([0, 1, 2])}, actions={"k": MIXED})
+    study = new_study(space=space)
+    for place in range(3):
+        for choice, other in (("a", 0), (2, 1), (True, 2)):
+            study.add_trial({"s": place}, {"k": choice}, -100.0 * abs(place - other))
+    table = study.policy().table(polars.DataFrame({"s": [0, 1, 2]}))
+    assert table["k"].to_list() == ["a", "2", "True"]
 
 
 @pytest.mark.parametrize("library", [pandas, polars])

@@ -1,9 +1,11 @@
 """Fresh evaluations of a policy, and its comparison with other rules."""
 
 import json
+import math
 import shutil
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ import numpy as np
 import pytest
 
 from conbo import open_study
-from conbo.errors import ConboError, PointError, RecordError, SettingError
+from conbo.errors import ConboError, PointError, RecordError, SettingError, StudyError
 from conbo.policies.rules import rule_of
 from conbo.record_fields import parse_json
 from conbo.spaces import Categorical, Integer, Real, Space
@@ -92,6 +94,13 @@ def test_a_damaged_record_is_named(tmp_path: Path) -> None:
         file.execute("UPDATE conbo_validations SET record = ?", [text.replace('"stratum": 0', '"stratum": -1')])
     with pytest.raises(RecordError, match=r"validation 0: .*checks\[0\].stratum"):
         kept.validations()
+
+
+def test_a_validation_that_is_not_finite_is_refused() -> None:
+    known = study()
+    found = known.validate(profit, 4)
+    with pytest.raises(StudyError, match="a validation must have finite numbers"):
+        known._shared.records.validations.add(replace(found, expected=(math.inf, *found.expected[1:])))
 
 
 def test_a_record_with_variances_is_read() -> None:
@@ -277,6 +286,8 @@ def test_rules_that_cannot_be() -> None:
         study().compare("x")
     with pytest.raises(SettingError, match="`name` must be a text other than '' and 'the best single action'"):
         study().compare({"stock": 1}, name=SINGLE_ACTION)
+    with pytest.raises(SettingError, match=r"`name` must be text that can be encoded in UTF-8, but got '\\ud800'"):
+        study().compare({"stock": 1}, name="\ud800")
     with pytest.raises(SettingError, match=r"`evaluations >= 4` must hold for an interval, but got evaluations=3"):
         study().validate(profit, 3)
 

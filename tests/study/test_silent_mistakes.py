@@ -75,6 +75,16 @@ def test_reserved_names_are_refused_by_the_space(name: str) -> None:
             Space(**roles)  # type: ignore[arg-type]
 
 
+def test_an_objective_that_cannot_be_called_with_state_and_action() -> None:
+    study = Study(SPACE, method="uniform")
+    for objective in (lambda state: 1.0, lambda state, action, more: 1.0):
+        with pytest.raises(
+            SettingError, match=r"`objective` must be a function of state and action, but got .* argument"
+        ):
+            study.run(objective, 4, progress=False)
+    assert study.trials == ()
+
+
 def test_a_density_that_raises_or_returns_nothing() -> None:
     with pytest.raises(
         SpaceError, match=r"must have a value for every state, but raised KeyError: 'demnad' at \{'demand"

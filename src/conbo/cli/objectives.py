@@ -1,6 +1,7 @@
 """Objectives on the command line: a Python function, given by its name, or any program that prints a number."""
 
 import importlib
+import math
 import os
 import shlex
 import shutil
@@ -9,7 +10,7 @@ import string
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ from conbo.common_random_numbers import SEED
 from conbo.errors import ConboError, SettingError
 
 if TYPE_CHECKING:
-    from conbo.spaces import Point, Space
+    from conbo.spaces import Parameter, Point, Space, Value
     from conbo.study.executors import AnyObjective
 
 LONGEST_WAIT = 2_000_000.0  # seconds of one wait for a program; the operating system counts at most 2**31 milliseconds
@@ -163,22 +164,30 @@ class Program:
     def check(self, space: "Space", seeded: bool = False) -> None:
         """Raise SettingError unless the program exists and each {name} in its command line is a parameter of the space.
 
-        If trials have seeds (`seeded`), the command line must contain {seed} as well.
+        A format, as in {stock:.2f}, must fit the values of its parameter, and the timeout must be finite. If trials
+        have seeds (`seeded`), the command line must contain {seed} as well.
         """
         from conbo.spaces import closest
 
-        known = (*space.states, *space.actions, *([SEED] if seeded else []))
+        if self.timeout is not None and not 0 < self.timeout < math.inf:
+            raise SettingError(f"`0 < timeout < inf` must hold, but got timeout={self.timeout}.")
+        known = {name: _examples(parameter) for name, parameter in (*space.states.items(), *space.actions.items())}
+        known |= {SEED: [0]} if seeded else {}
         try:
-            names = [name for word in shlex.split(self.template) for _, name, _, _ in _FORMATTER.parse(word)]
+            fields = [field for word in shlex.split(self.template) for _, *field in _FORMATTER.parse(word)]
         except ValueError as error:
             rule = "a command must have closed quotes and braces"
             raise SettingError(f"{rule}, but got {self.template!r}: {error}.") from error
-        if not names:
+        if not fields:
             raise SettingError("a command must name a program, but it is empty.")
-        for name in names:
-            if name is not None and name not in known:
+        for name, style, conversion in fields:
+            if name is None:
+                continue
+            if name not in known:
                 raise SettingError(f"unknown parameter {{{name}}} in the command: {closest(name, known)}")
-        if seeded and SEED not in names:
+            for value in known[name]:
+                _check_format(name, value, style, conversion)
+        if seeded and not any(name == SEED for name, _, _ in fields):
             raise SettingError("a command must have {seed}, since the study has `common_random_numbers`, but has none.")
         program = shlex.split(self.template)[0]
         if "{" not in program and shutil.which(program) is None:
@@ -210,10 +219,29 @@ _FORMATTER = string.Formatter()
 
 
 def _filled(word: str, values: dict[str, Any]) -> Iterable[str]:
-    for text, name, style, _ in _FORMATTER.parse(word):
+    for text, name, style, conversion in _FORMATTER.parse(word):
         yield text
         if name is not None:
-            yield format(values[name], style or "")
+            yield _formatted(values[name], style, conversion)
+
+
+def _formatted(value: Any, style: str | None, conversion: str | None) -> str:
+    return format(_FORMATTER.convert_field(value, conversion), style or "")
+
+
+def _check_format(name: str, value: Any, style: str | None, conversion: str | None) -> None:
+    try:
+        _formatted(value, style, conversion)
+    except (ValueError, OverflowError) as error:
+        rule = f"the format of {{{name}}} in the command must fit all values of '{name}'"
+        raise SettingError(f"{rule}, but does not fit {value!r}: {error}.") from error
+
+
+def _examples(parameter: "Parameter") -> "Sequence[Value]":
+    """Return values of a parameter, one for each type: all choices of a categorical one."""
+    from conbo.spaces import Categorical
+
+    return parameter.choices if isinstance(parameter, Categorical) else [parameter.low]
 
 
 def _last_line(text: str) -> str:

@@ -1,6 +1,7 @@
 """Commands that begin a study, check its file and run it: `init`, `check`, `run` and `worker`."""
 
 import json
+import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
@@ -36,12 +37,14 @@ def init(path: Path, force: bool) -> None:
     """Write a commented study.toml to begin with."""
     if path.exists() and not force:
         raise click.UsageError(f"{path} exists already: --force replaces it.")
-    template = TEMPLATE.read_text(encoding="utf-8")
-    path.write_text(template.replace("study.db", f"{path.stem}.db").replace(STUDY_FILE, path.name), encoding="utf-8")
+    template, word = TEMPLATE.read_text(encoding="utf-8"), shlex.quote(str(path))
+    storage = json.dumps(f"{path.stem}.db", ensure_ascii=False)  # a JSON string is a TOML string
+    text = template.replace('"study.db"', storage).replace(STUDY_FILE, shlex.quote(path.name))
+    path.write_text(text, encoding="utf-8")
     click.echo(
         f"Wrote {path}. Set the states and actions there, then run a function of state and action, or any program:\n"
-        f"  conbo run {path} simulator.py:reward\n"
-        f'  conbo run {path} --command "./simulator {{demand}} {{stock}}"'
+        f"  conbo run {word} simulator.py:reward\n"
+        f'  conbo run {word} --command "./simulator {{demand}} {{stock}}"'
     )
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import conbo
 from conbo.errors import ConboError, SettingError
+from conbo.names import check_study_name
 
 if TYPE_CHECKING:
     from conbo.outcome_constraints import OutcomeConstraint
@@ -66,7 +67,8 @@ def read_study_file(path: Path) -> StudyFile:
     """Read a study file; if it is invalid, raise SettingError, which names the file, the key and the value."""
     with _errors_name(path):
         found = _study_file(path, _read(path))
-        conbo.Optimizer(found.space, **found.settings)  # checks all settings, and does not import torch
+        check_study_name(found.name)
+        conbo.Optimizer(found.space, **found.settings)  # checks all other settings, and does not import torch
         return found
 
 
@@ -84,7 +86,7 @@ def _read(path: Path) -> dict[str, Any]:
     The types of strings, of the list of constraints and of the seed are checked here, all others later.
     """
     try:
-        record = tomllib.loads(path.read_text(encoding="utf-8"))
+        record = tomllib.loads(path.read_text(encoding="utf-8-sig"))  # some editors write a byte-order mark
     except UnicodeDecodeError as error:
         raise SettingError("this is not a text file in UTF-8.") from error
     except (ValueError, RecursionError) as error:  # wrong syntax, thousands of digits, or thousands of brackets
@@ -203,10 +205,16 @@ def _check_keys(where: str, table: Mapping[str, object], known: Mapping[str, obj
 def parse_value(parameter: "Parameter", text: str) -> "Value":
     """Convert a string to a value of the parameter: a number, or one of its choices.
 
-    A string that cannot be converted is returned unchanged; the space rejects it later.
+    A string that cannot be converted is returned unchanged; the space rejects it later. Raises PointError if the string
+    stands for two choices, such as 1 and "1".
     """
     if isinstance(parameter, conbo.Categorical):
-        return next((choice for choice in parameter.choices if text in (str(choice), _as_toml(choice))), text)
+        from conbo.study.cells import meant_choice
+
+        meant = [choice for choice in parameter.choices if text in (str(choice), _as_toml(choice))]
+        return meant_choice(text, meant)
+    if "_" in text:  # Python would read 1_000 as a number, but other programs do not
+        return text
     for number in (int, float):
         try:
             return number(text)

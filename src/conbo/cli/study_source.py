@@ -3,6 +3,7 @@
 The source of a study is a study file, which ends in .toml, or a storage: an SQLite file or the URL of a database.
 """
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -83,9 +84,10 @@ def location(source: str, name: str | None) -> tuple[str, str]:
         study_file = _study_file(source)
         _name_distant_storage(source, study_file.storage)
         if not stored_names(study_file.storage):
+            word = shlex.quote(source)
             raise StudyError(
-                f"{source} has not been run yet: `conbo run {source} simulator.py:reward` begins it, or `conbo ask "
-                f"{source}` asks for the first point."
+                f"{source} has not been run yet: `conbo run {word} simulator.py:reward` begins it, or `conbo ask "
+                f"{word}` asks for the first point."
             )
         return study_file.storage, name or study_file.name
     if name is not None:

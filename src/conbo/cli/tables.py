@@ -143,8 +143,13 @@ def as_columns(rows: Sequence[Sequence[object]]) -> str:
 
 
 def shown(value: object) -> str:
-    """Return a value as a string; a float has six significant digits."""
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    """Return a value as one line of text; a float has six significant digits.
+
+    Control characters are escaped, so that a text that somebody else has stored cannot control the terminal.
+    """
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in str(value))
 
 
 def parameter_rows(space: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -1,6 +1,7 @@
 """Commands for evaluations that happen elsewhere: ask, tell, fail, import and export."""
 
 import json
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,7 +58,7 @@ def ask(
             f"trials {first} to {last}: fill in the rewards" if last > first else f"trial {first}: fill in the reward"
         )
         click.echo(f"Wrote {output} with {named}, then")
-        click.echo(f"  conbo tell {source} --file {output}")
+        click.echo(f"  conbo tell {shlex.quote(source)} --file {shlex.quote(str(output))}")
         return
     for trial in trials:
         click.echo(json.dumps(_record(trial)) if as_json else _line(trial))

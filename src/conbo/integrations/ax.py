@@ -9,6 +9,8 @@
 | objective "profit", "-loss"     | maximize, minimize                                     |
 | completed trial, mean and sem   | completed trial; noise variance sem² if sem is known   |
 | failed or abandoned trial       | failed trial                                           |
+| mean that is not finite         | failed trial, if conbo suggested it; otherwise nothing |
+| arm outside the search space    | nothing                                                |
 """
 
 from __future__ import annotations
@@ -17,10 +19,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from conbo.errors import ConboError, SettingError
+from conbo.errors import ConboError, PointError, SettingError
+from conbo.notices import LOG
 from conbo.spaces import Categorical, Integer, Parameter, Point, Real, Space, Value, closest
 from conbo.study import Study
-from conbo.trials import Trial
+from conbo.trials import LARGEST_REWARD, Trial
 
 try:
     from ax.api.client import Client
@@ -86,6 +89,7 @@ class AxBridge:
         direction = "minimize" if minimize else "maximize"
         self.study = Study(Space(*roles, constraints), direction=direction, **settings)  # type: ignore[arg-type]
         self._numbers: dict[int, int] = {}  # from indices of Ax's trials to numbers of conbo's
+        self._useless: set[int] = set()  # indices of completed trials from which the study cannot learn
         self.sync()
 
     def get_next_trials(self, max_trials: int = 1, state: Point | None = None) -> dict[int, dict[str, Value]]:
@@ -120,12 +124,13 @@ class AxBridge:
     def sync(self) -> None:
         """Tell the study those results and failures of the experiment's trials that the study does not know yet.
 
-        Completed trials that the study did not suggest are added to it.
+        Completed trials that the study did not suggest are added to it. Nothing is learned from those that are outside
+        the space or have a mean that is not finite; a warning says so.
         """
         trials, results = {trial.number: trial for trial in self.study.trials}, self._results()
         for index, ax_trial in self.client._experiment.trials.items():
             known = trials.get(self._numbers.get(index, -1))
-            if known is not None and known.status != "running":
+            if index in self._useless or (known is not None and known.status != "running"):
                 continue
             if index in results and ax_trial.status in (TrialStatus.COMPLETED, TrialStatus.EARLY_STOPPED):
                 self._tell(index, known, results[index])
@@ -149,14 +154,27 @@ class AxBridge:
         return self.study.policy()
 
     def _tell(self, index: int, known: Trial | None, result: tuple[float, float | None]) -> None:
+        wrong = "" if abs(result[0]) <= LARGEST_REWARD else f"the mean of '{self._metric}' is {result[0]}"
         if known is not None:
-            self.study.tell(known, *result)
+            if wrong:
+                self.study.fail(known, wrong)
+            else:
+                self.study.tell(known, *result)
             return
         (arm,) = self.client._experiment.trials[index].arms
         values: Mapping[str, Any] = arm.parameters
         space = self.study.space
         state, action = ({name: values[name] for name in names} for names in (space.states, space.actions))
-        self._numbers[index] = self.study.add_trial(state, action, *result).number
+        try:
+            space.validate_state(state)
+            space.validate_action(action)
+        except PointError as error:
+            wrong = f"it is outside the space: {error}"
+        if wrong:
+            self._useless.add(index)
+            LOG.warning("Nothing is learned from trial %d of Ax, because %s", index, wrong)
+        else:
+            self._numbers[index] = self.study.add_trial(state, action, *result).number
 
     def _results(self) -> dict[int, tuple[float, float | None]]:
         """The measured mean of the objective and the variance of this mean (None if unknown), by trial index."""

@@ -181,14 +181,14 @@ class ConditionalKnowledgeGradient(AcquisitionFunction):
         Parameters
         ----------
         X
-            b candidates (b, 1, d), in the units of the model.
+            Candidates (..., 1, d), in the units of the model.
 
         Returns
         -------
         Tensor
-            Values (b,), in units of the model's outcome, differentiable with respect to `X`.
+            Values (...), in units of the model's outcome, differentiable with respect to `X`.
         """
-        candidates = self._posterior.points(X[:, 0])
+        candidates = self._posterior.points(X.reshape(-1, X.shape[-1]))  # (b, d)
         states = self.states.expand(len(candidates), -1, -1)
         with torch.no_grad():
             rows = torch.arange(len(candidates), device=X.device)
@@ -198,7 +198,7 @@ class ConditionalKnowledgeGradient(AcquisitionFunction):
             actions = self._differentiable(candidates, states, actions)
         lines = BotorchLines.at(self._posterior, candidates, states, actions)
         value, _ = self._combine(lines.mean, lines.slope, similarity(actions))
-        return (value * self.weights).sum(-1)
+        return (value * self.weights).sum(-1).reshape(X.shape[:-2])
 
     def _combine(self, mean: Tensor, slope: Tensor, alike: Tensor) -> tuple[Tensor, Tensor]:
         gains = ConvexIntegral(self.nodes)(mean, slope, alike)

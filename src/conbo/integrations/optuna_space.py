@@ -122,12 +122,14 @@ def parameter_of(distribution: BaseDistribution) -> Parameter:
 def _choices(distribution: CategoricalDistribution) -> list[Value]:
     """The choices of an Optuna distribution, as choices of a conbo `Categorical`.
 
-    They are unchanged if all are strings or numbers and no two are equal, as 1 and True are in Python. Otherwise all
-    of them become strings, by `repr`.
+    They are unchanged if conbo accepts them. It rejects None, infinite numbers, and choices that are equal in Python,
+    as 1 and True are. Then all of them become strings, by `repr`.
     """
-    plain = [choice for choice in distribution.choices if isinstance(choice, str | int | float)]
-    known = len(set(plain)) == len(distribution.choices)
-    return [*plain] if known else [repr(choice) for choice in distribution.choices]
+    choices: Any = distribution.choices
+    try:
+        return list(Categorical(choices).choices)
+    except SpaceError:
+        return [repr(choice) for choice in choices]
 
 
 def _to_conbo(distribution: BaseDistribution, value: Any) -> Value:

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -158,11 +158,10 @@ class Guard:
 
     def _check_origin(self, method: str, headers: Mapping[str, str]) -> None:
         host = headers.get("host", "")
-        name = urlsplit(f"//{host}").hostname or ""
-        if self._tokens is None and not is_loopback(name):
+        if self._tokens is None and not is_loopback(_parts(f"//{host}").hostname or ""):
             raise RefusedError(403, f"the Host of a request must be this machine, but got {host!r}.")
         origin = headers.get("origin")
-        if origin is not None and (not host or urlsplit(origin).netloc != host):
+        if origin is not None and (not host or _parts(origin).netloc != host):
             raise RefusedError(403, f"a request must come from the service's own pages, but its Origin is {origin!r}.")
         other_site = headers.get("sec-fetch-site") in ("cross-site", "same-site")
         follows_link = method in READS and headers.get("sec-fetch-mode") == "navigate"
@@ -224,6 +223,14 @@ class _Answer:
         pairs = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in sent.items()]
         await self({"type": "http.response.start", "status": status, "headers": pairs})
         await self({"type": "http.response.body", "body": body})
+
+
+def _parts(url: str) -> SplitResult:
+    """Return the parts of a URL; all are empty if it is malformed."""
+    try:
+        return urlsplit(url)
+    except ValueError:
+        return urlsplit("")
 
 
 def _unauthorized(what: str) -> RefusedError:

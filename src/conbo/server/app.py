@@ -9,6 +9,7 @@ from pathlib import Path
 import uvicorn
 from fastapi import FastAPI
 
+from conbo.errors import SettingError
 from conbo.notices import LOG
 from conbo.server.access import Guard, check_host
 from conbo.server.answers import add_error_answers
@@ -88,8 +89,13 @@ class Server(uvicorn.Server):
         self._end = end
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to listen, and log the address."""
-        await super().startup(sockets)
+        """Begin to listen, and log the address; raise SettingError if that is not possible."""
+        try:
+            await super().startup(sockets)
+        except SystemExit as ended:  # uvicorn would end the process
+            host, port = self.config.host, self.config.port
+            rule = "`host` and `port` must be where the service can listen"
+            raise SettingError(f"{rule}, but got host={host!r}, port={port}: {ended.__context__}") from ended
         if self.started:
             host, port, *_ = self.servers[0].sockets[0].getsockname()
             LOG.info("Serving http://%s:%d/ now; Ctrl-C ends it.", f"[{host}]" if ":" in host else host, port)
@@ -150,7 +156,7 @@ def serve(storage: str, host: str, port: int, token_file: Path | None) -> None:
     Raises
     ------
     SettingError
-        If there is no token file and the host is not a loopback address.
+        If there is no token file and the host is not a loopback address, or the service cannot listen there.
     """
     tokens = None if token_file is None else TokenFile(token_file)
     check_host(host, tokens)

@@ -311,6 +311,6 @@ class Service:
 
 def _owner(worker: Any) -> str:
     """Return the worker's name unchanged; raise SettingError unless it has the form of the names that `ask` returns."""
-    if not isinstance(worker, str) or "/" not in worker:
+    if not isinstance(worker, str) or "/" not in worker or not worker.isprintable():
         raise SettingError(f"`worker` must be the one that `ask` has named, but got {shortened(repr(worker))}.")
     return worker

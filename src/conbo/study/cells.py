@@ -1,10 +1,11 @@
 """Reads a cell of a CSV file or a table as a number, as a choice of a categorical parameter, or as a seed."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from conbo.common_random_numbers import is_seed
 from conbo.errors import PointError
-from conbo.spaces import Categorical, Parameter, is_number
+from conbo.spaces import Categorical, Parameter, Value, is_number
 
 
 def seed_in(cell: Any) -> int:
@@ -23,10 +24,17 @@ def value_in(parameter: Parameter, cell: Any) -> Any:
     """
     if not isinstance(parameter, Categorical):
         return number_in(cell)
-    meant = [choice for choice in parameter.choices if str(choice) == cell]
+    return meant_choice(cell, [choice for choice in parameter.choices if str(choice) == cell])
+
+
+def meant_choice(text: Any, meant: Sequence[Value]) -> Any:
+    """Return the choice that a text stands for, or the text itself if `meant`, the choices that it may mean, is empty.
+
+    Raises PointError if the text may mean two choices, such as 1 and "1".
+    """
     if len(meant) > 1:
-        raise PointError(f"a text must stand for one choice, but {cell!r} stands for {meant[0]!r} and {meant[1]!r}.")
-    return meant[0] if meant else cell
+        raise PointError(f"a text must stand for one choice, but {text!r} stands for {meant[0]!r} and {meant[1]!r}.")
+    return meant[0] if meant else text
 
 
 def number_in(cell: Any) -> Any:

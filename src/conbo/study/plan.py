@@ -49,7 +49,7 @@ def check_plan(plan: Plan, objective: object, workers: int | None, optimizer: Op
         raise SettingError(f"`objective` must be a function of state and action, but got {objective!r}.")
     if iscoroutinefunction(objective) or iscoroutinefunction(type(objective).__call__):
         raise SettingError(f"{ASYNC_RULE}, but got {objective!r}.")
-    check_seed_argument(objective, optimizer)
+    check_arguments(objective, optimizer)
     ends = plan.ends
     if ends.evaluations is not None:
         at_least(1, "evaluations", ends.evaluations)
@@ -82,14 +82,20 @@ def check_plan(plan: Plan, objective: object, workers: int | None, optimizer: Op
         raise SettingError(f"`on_interrupt` must be 'wait' or 'cancel', but got {plan.on_interrupt!r}.")
 
 
-def check_seed_argument(objective: Callable[..., object], optimizer: Optimizer) -> None:
-    """Raise SettingError if the study chooses seeds and the signature of the objective has no argument for a seed."""
-    if optimizer.seed_rule is None:
-        return
+def check_arguments(objective: Callable[..., object], optimizer: Optimizer) -> None:
+    """Raise SettingError if the objective cannot be called with state, action and, if the study chooses seeds, a seed.
+
+    Otherwise every trial would fail, and the study would learn from the failures.
+    """
+    seeded = optimizer.seed_rule is not None
     try:
-        signature(objective).bind({}, {}, 0)
+        signature(objective).bind({}, {}, *([0] if seeded else []))
     except TypeError as error:
-        rule = "`objective` must be a function of state, action and seed, since the study has `common_random_numbers`"
+        rule = "`objective` must be a function of state and action"
+        if seeded:
+            rule = (
+                "`objective` must be a function of state, action and seed, since the study has `common_random_numbers`"
+            )
         raise SettingError(f"{rule}, but got {objective!r}: {error}.") from error
     except ValueError:
         pass  # some callables have no readable signature

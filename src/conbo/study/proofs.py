@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from conbo.errors import ConboError, SettingError
+from conbo.names import is_encodable
 from conbo.setting_rules import at_least
 from conbo.spaces import Point
 from conbo.study.shared import SharedOptimizer
@@ -140,7 +141,7 @@ class Proofs:
         ConboError
             If no trial is completed yet (unless the study has a `prior`), or all evaluations failed.
         SettingError
-            If `name` is empty or is "the best single action", or a setting is out of range.
+            If `name` is empty, is "the best single action" or has lone surrogates, or a setting is out of range.
         PointError
             If the rule returns an action that does not belong to the space, or is not feasible in its state.
 
@@ -156,6 +157,8 @@ class Proofs:
 
         if not isinstance(name, str) or not name or name == SINGLE_ACTION:
             raise SettingError(f"`name` must be a text other than '' and {SINGLE_ACTION!r}, but got {name!r}.")
+        if not is_encodable(name):
+            raise SettingError(f"`name` must be text that can be encoded in UTF-8, but got {name!r}.")
         policy = self._shared.up_to_date().policy()
         theirs = rule_of(rule, policy.belief.space)
         compared = compare_by_model(policy, theirs, name, None)
@@ -188,12 +191,12 @@ class Proofs:
     ) -> Validation:
         from conbo.fresh_states import plan_validation
         from conbo.study.executors import error_of, text_of
-        from conbo.study.plan import check_seed_argument
+        from conbo.study.plan import check_arguments
         from conbo.study.progress import evaluation_bar
 
         if not callable(objective):
             raise SettingError(f"`objective` must be a function of state and action, but got {objective!r}.")
-        check_seed_argument(objective, self._shared.up_to_date())
+        check_arguments(objective, self._shared.up_to_date())
         records = self._shared.records.validations
         seed = [self._shared.up_to_date().seed, VALIDATION_STREAM, records.count()]
         wanted = at_least(2, "evaluations", evaluations)

@@ -7,14 +7,14 @@ from typing import Any
 
 from sqlalchemy import Connection, insert, select
 
-from conbo.errors import RecordError, SettingError, StorageError, StudyError, shortened
+from conbo.errors import RecordError, StorageError, StudyError
+from conbo.names import check_study_name, is_encodable
 from conbo.record_fields import Fields, errors_about
 from conbo.study.database import Database, Storage
 from conbo.study.differences import differences
 from conbo.study.records import Records
 from conbo.study.schema import STUDIES
 from conbo.study.stored_fields import settings_of
-from conbo.values import MAX_NAME
 
 
 def study_names(storage: Storage) -> list[str]:
@@ -50,7 +50,8 @@ def open_stored(storage: Storage, name: str) -> tuple[Records, dict[str, Any]]:
     Raises StudyError, which lists the names of all studies, if there is no such study.
     """
     database = _existing(storage)
-    there = database.has_tables() and _encodable(name)
+    # a database raises an error if it is asked for a text that it cannot hold
+    there = database.has_tables() and isinstance(name, str) and is_encodable(name) and "\0" not in name
     row = database.read(lambda connection: _find(connection, name)) if there else None
     if row is None:
         raise _missing(database, name)
@@ -80,15 +81,7 @@ def create_or_resume(
     equal the stored ones, except those in `taken_once`, which matter only when a study is created; otherwise StudyError
     is raised. A study from an older version of conbo, which lacks a newer setting, behaves as it did in that version.
     """
-    if not isinstance(name, str) or not name or "\0" in name:
-        raise SettingError(f"`name` must be a non-empty string, but got {name!r}.")
-    if name in (".", ".."):
-        raise SettingError(f"`name` must not be '.' or '..', which no web address can hold, but got {name!r}.")
-    if not _encodable(name):
-        raise SettingError(f"`name` must be text that can be encoded in UTF-8, but got {name!r}.")
-    if len(name) > MAX_NAME:
-        rule = f"`name` must have at most {MAX_NAME} characters"
-        raise SettingError(f"{rule}, but got {len(name)}: {shortened(repr(name))}.")
+    check_study_name(name)
 
     def create(connection: Connection) -> Any:
         database.exclude_others(connection)
@@ -139,15 +132,6 @@ def _names(database: Database) -> list[str]:
         if not isinstance(name, str):
             raise RecordError(f"a study's name must be a text, but got {name!r} in the database {database.name}.")
     return list(names)
-
-
-def _encodable(name: str) -> bool:
-    """Whether a text can be encoded in UTF-8, as databases need it; lone surrogates cannot."""
-    try:
-        str(name).encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _find(connection: Connection, name: str) -> Any:

@@ -38,7 +38,7 @@ def full_table(space: Space, trials: Iterable[Trial]) -> tuple[list[str], list[d
 def write_csv(path: str | Path, space: Space, trials: Iterable[Trial]) -> None:
     """Write all trials to a CSV file, with one line for each trial.
 
-    If the file exists, it is kept unless all trials can be written. Raises StudyError if a text cannot be encoded.
+    If the file exists, it is kept unless all trials can be written.
     """
     header, rows = full_table(space, trials)
     text = io.StringIO(newline="")
@@ -46,12 +46,7 @@ def write_csv(path: str | Path, space: Space, trials: Iterable[Trial]) -> None:
     writer.writerow(map(marked, header))
     for row in rows:
         writer.writerow(marked(row[name]) for name in header)
-    try:
-        content = text.getvalue().encode("utf-8")
-    except UnicodeEncodeError as error:
-        wrong = error.object[error.start : error.end]
-        raise StudyError(f"the texts in '{path}' must be encoded in UTF-8, but {wrong!r} cannot be.") from error
-    _replace(Path(path), content)
+    _replace(Path(path), text.getvalue().encode("utf-8"))
 
 
 def _replace(path: Path, content: bytes) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, func, insert, select, update
 
+from conbo.errors import StudyError
 from conbo.record_fields import errors_about, parse_json
 from conbo.study.database import Database
 from conbo.study.schema import STUDIES, VALIDATIONS
@@ -67,4 +68,8 @@ class ValidationRecords:
 
 
 def _text(validation: Validation) -> str:
-    return json.dumps(validation.to_record(), allow_nan=False)  # numbers that are not finite could never be read again
+    try:
+        return json.dumps(validation.to_record(), allow_nan=False)
+    except ValueError as error:  # a number that is not finite could never be read again
+        rule = "a validation must have finite numbers, but its predicted rewards have none"
+        raise StudyError(f"{rule}: give the rewards a smaller unit.") from error

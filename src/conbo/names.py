@@ -1,0 +1,51 @@
+"""The rules for texts that conbo stores and shows: names of studies and outcomes, and texts that UTF-8 can encode.
+
+This module does not import NumPy or a database, so that a client of the service can use it.
+"""
+
+import unicodedata
+from collections.abc import Collection
+
+from conbo.errors import SettingError, shortened
+from conbo.values import MAX_NAME
+
+MAX_MEASURED = 100  # largest number of outcomes of a trial besides the reward
+
+
+def is_encodable(text: str) -> bool:
+    """Return whether UTF-8 can encode a text, as files and databases need it; it cannot encode lone surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def check_study_name(name: object) -> None:
+    """Raise SettingError unless `name` is valid as the name of a study."""
+    if not isinstance(name, str) or not name or "\0" in name:
+        raise SettingError(f"`name` must be a non-empty string, but got {name!r}.")
+    if name in (".", ".."):
+        raise SettingError(f"`name` must not be '.' or '..', which no web address can hold, but got {name!r}.")
+    if not is_encodable(name):
+        raise SettingError(f"`name` must be text that can be encoded in UTF-8, but got {name!r}.")
+    if len(name) > MAX_NAME:
+        rule = f"`name` must have at most {MAX_NAME} characters"
+        raise SettingError(f"{rule}, but got {len(name)}: {shortened(repr(name))}.")
+
+
+def wrong_outcomes(names: Collection[object]) -> str | None:
+    """Return what is wrong with the names of a trial's outcomes besides the reward; None if all are valid."""
+    if len(names) > MAX_MEASURED:
+        return f"there must be at most {MAX_MEASURED} outcomes beside the reward, but got {len(names)}."
+    for name in names:
+        if not isinstance(name, str) or not name:
+            return f"the name of an outcome must be a non-empty text, but got {shortened(repr(name))}."
+        if name in ("reward", "noise"):
+            return f"an outcome beside the reward must not be named 'reward' or 'noise', but got {name!r}."
+        if len(name) > MAX_NAME:
+            rule = f"the name of an outcome must have at most {MAX_NAME} characters"
+            return f"{rule}, but got {len(name)}: {shortened(repr(name))}."
+        if any(unicodedata.category(character) in ("Cc", "Cs") for character in name):
+            return f"the name of an outcome must have no control characters, but got {name!r}."
+    return None
