@@ -139,6 +139,15 @@ def test_a_model_of_botorch_has_a_page_without_calibration() -> None:
     assert "table" in json.loads(Elements(text).scripts["explorer-record"])
 
 
+def test_a_study_that_knows_only_its_prior_has_a_page(tmp_path: Path) -> None:
+    prior = one_action()
+    study = conbo.Study(prior.space, prior=prior)
+    conbo.report(study, tmp_path / "report.html")
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "leave-one-out predictions need a completed trial" in text
+    assert all(f'id="{panel}"' in text for panel in ("calibration", "predicted_reward", "policy_value"))
+
+
 def test_too_many_combinations_of_categories_travel_as_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "model" in explorer_record(view("wards"))
     monkeypatch.setattr(page_record, "MOST_COMBINATIONS", 3)

@@ -130,7 +130,7 @@ def state_coverage(study: Studied, names: Sequence[str] = ()) -> go.Figure:
     for row, name in enumerate(names, 1):
         axis, column = view.axis(name), parameters.index(name)
         edges = axis.bins(BINS)
-        observed = np.histogram(view.points[:, column].numpy(), edges)[0] / len(view.points)
+        observed = np.histogram(view.points[:, column].numpy(), edges)[0] / max(len(view.points), 1)
         first = {"showlegend": row == 1}
         figure.add_trace(steps(axis, edges, observed, "evaluations", MODEL, opacity=0.45, **first), row, 1)
         if expected is not None:

@@ -227,8 +227,6 @@ def _spread(
 def around(observed: Array, *curves: Array) -> list[float]:
     """The range of an axis that contains all curves, and those observed rewards that are not far from the curves."""
     low, high = (float(end) for end in (min(c.min() for c in curves), max(c.max() for c in curves)))
-    far = high - low or float(np.ptp(observed)) or 1.0
-    return [
-        max(low - far, min(low, observed.min())) - 0.05 * far,
-        min(high + far, max(high, observed.max())) + 0.05 * far,
-    ]
+    least, most = float(observed.min(initial=low)), float(observed.max(initial=high))
+    far = high - low or most - least or 1.0
+    return [max(low - far, least) - 0.05 * far, min(high + far, most) + 0.05 * far]

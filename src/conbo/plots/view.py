@@ -171,8 +171,10 @@ class View:
         """Means (n,) and standard deviations (n,) of each reward, predicted from all others, in the user's units.
 
         The noise of the reward is included in the standard deviation. The hyperparameters are those fitted to all
-        rewards. Raises SettingError if the model has no leave-one-out predictions.
+        rewards. Raises SettingError if the model has no leave-one-out predictions, or if there are no rewards.
         """
+        if not len(self.points):
+            raise SettingError("leave-one-out predictions need a completed trial, but this study has none.")
         left_out = self.belief.posterior.leave_one_out()
         if left_out is None:
             most = f"and, with output warping or a `reward_range`, at most {MOST_EXACT:,} rewards"
