@@ -40,6 +40,12 @@ def test_a_row_is_not_confirmed_if_a_run_differs_or_none_is_recorded(again):
     assert all(is_stale(run, "new") for run in row)
 
 
+def test_code_that_differs_at_one_seed_says_nothing_about_other_code():
+    row = [a_run(0, code="older"), a_run(1), a_run(2)]
+    confirm(row, [a_run(0, "new", score=0.6), a_run(1, "new")])
+    assert [is_stale(run, "new") for run in row] == [True, False, False]
+
+
 def test_confirmations_are_kept_in_packs_and_made_once(tmp_path):
     row = [a_run(seed) for seed in range(2)]
     for _ in range(2):

@@ -18,10 +18,12 @@ def confirm(recorded: Sequence[Run], again: Iterable[Run]) -> None:
     """
     known = {run.settings: run for run in recorded}
     pairs = [(known[run.settings], run) for run in again if run.settings in known]
-    differing = {row_of(old) for old, new in pairs if not is_same(old, new)}
-    confirmed = {(row_of(old), codes_of(old)): codes_of(new) for old, new in pairs if row_of(old) not in differing}
+    confirmed = {_made(old): codes_of(new) for old, new in pairs}
+    for old, new in pairs:
+        if not is_same(old, new):
+            confirmed[_made(old)] = ()
     for run in recorded:
-        codes = confirmed.get((row_of(run), codes_of(run)), ())
+        codes = confirmed.get(_made(run), ())
         run.confirmed.extend(code for code in codes if code not in (*codes_of(run), *run.confirmed))
 
 
@@ -43,3 +45,7 @@ def scores_of(run: Run) -> list[Checkpoint]:
 def codes_of(run: Run) -> tuple[str, ...]:
     """The fingerprints of the code that made a run: several if other code continued it."""
     return tuple(origin.code for origin in run.origins)
+
+
+def _made(run: Run) -> tuple[RunSettings, tuple[str, ...]]:
+    return row_of(run), codes_of(run)
