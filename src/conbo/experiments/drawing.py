@@ -3,13 +3,13 @@
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from conbo.experiments.problem_names import readable
 from conbo.experiments.summary import Comparison
@@ -117,18 +117,20 @@ def draw_costs(axes: Axes, comparison: Comparison, methods: Sequence[str] | None
     axes.set_ylabel(comparison.measure)
 
 
-def log_costs(axes: Axes) -> None:
+def log_costs(axes: Axes, direction: Literal["x", "y"] = "y") -> None:
     """Make the cost axis logarithmic; if its ends differ by less than the factor `FEW_DECADES`, add minor labels.
 
     Minor labels are those between the powers of ten. Call this after everything is drawn.
     """
-    axes.set_yscale("log")
-    low, high = axes.get_ylim()
+    axes.set(**{f"{direction}scale": "log"})
+    axis = axes.xaxis if direction == "x" else axes.yaxis
+    low, high = axis.get_view_interval()
     plain = FuncFormatter(lambda value, _: f"{value:g}")
-    axes.yaxis.set_major_formatter(plain)
+    axis.set_major_formatter(plain)
+    axis.set_minor_formatter(NullFormatter())
     if high / low < FEW_DECADES:
-        axes.yaxis.set_minor_locator(LogLocator(subs=(2, 5)))
-        axes.yaxis.set_minor_formatter(plain)
+        axis.set_minor_locator(LogLocator(subs=(2, 5)))
+        axis.set_minor_formatter(plain)
 
 
 def legend_below(figure: Figure, axes: Iterable[Axes], columns: int = 5) -> None:

@@ -87,7 +87,9 @@ def draw_methods(runs: Sequence[Run]) -> Figure:
             panel.errorbar(mean, place, xerr=[[min(error, 2 / 3 * mean)], [error]], fmt="o", color=color, capsize=2)
         panel.set_yticks(range(len(comparison.methods)), labels=comparison.methods)
         panel.invert_yaxis()
-        panel.set(title=readable(comparison.problem), xlabel=_final_label(comparison), xscale="log")
+        panel.set_title(readable(comparison.problem))
+        panel.set_xlabel(_final_label(comparison), loc="right")  # centered, it might be cut off at the figure's end
+        log_costs(panel, "x")
     return figure
 
 
