@@ -91,7 +91,9 @@ class ClientRun:
             try:
                 with _LeaseKeeper(self._client, trial, self._lease):
                     error = self._attempt(trial)
-            except (KeyboardInterrupt, SystemExit):
+            except Exception:  # an error of the service, which could not release the trial
+                raise
+            except BaseException:  # such as KeyboardInterrupt
                 self._client.release(trial)
                 raise
             if error is None:

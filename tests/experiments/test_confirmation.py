@@ -9,9 +9,9 @@ from conbo.experiments.run_file import Checkpoint, Origin, Run, RunSettings, pac
 SETTINGS = RunSettings("branin", "conbo", "recipe", 0, 2, 1, 5, 16, 1)
 
 
-def a_run(seed=0, code="old", score=0.5, seconds=0.1, complete=3, **settings):
+def a_run(seed=0, code="old", score=0.5, seconds=0.1, complete=3, platform="Linux x86_64", **settings):
     checkpoints = [Checkpoint(2, 1.5, "opportunity cost"), Checkpoint(3, score, "opportunity cost", 0.01, seconds)]
-    origin = Origin("0.2.0", "Linux x86_64", code)
+    origin = Origin("0.2.0", platform, code)
     return Run(replace(SETTINGS, seed=seed, **settings), [origin], checkpoints=checkpoints, complete=complete)
 
 
@@ -44,6 +44,30 @@ def test_code_that_differs_at_one_seed_says_nothing_about_other_code():
     row = [a_run(0, code="older"), a_run(1), a_run(2)]
     confirm(row, [a_run(0, "new", score=0.6), a_run(1, "new")])
     assert [is_stale(run, "new") for run in row] == [True, False, False]
+
+
+def test_a_row_is_confirmed_again_after_one_of_its_runs_was_replaced():
+    row = [a_run(seed) for seed in range(3)]
+    confirm(row, [first := a_run(0, "new")])
+    row[0] = first
+    confirm(row, [a_run(0, "newer")])
+    assert not any(is_stale(run, "newer") for run in row)
+
+
+def test_code_that_only_continued_a_run_confirms_nothing():
+    continued = a_run(0, "old")
+    continued.origins.append(Origin("0.2.0", "Linux x86_64", "new"))
+    row = [a_run(seed) for seed in range(2)]
+    confirm(row, [continued])
+    assert all(is_stale(run, "new") for run in row)
+
+
+def test_runs_of_another_platform_say_nothing():
+    row = [a_run(seed) for seed in range(3)]
+    confirm(row, [a_run(0, "new", score=0.6, platform="Linux aarch64"), a_run(1, "new")])
+    assert not any(is_stale(run, "new") for run in row)
+    confirm(row, [a_run(0, "newer", platform="Linux aarch64")])
+    assert all(is_stale(run, "newer") for run in row)
 
 
 def test_confirmations_are_kept_in_packs_and_made_once(tmp_path):

@@ -85,6 +85,7 @@ def test_results_without_a_number_or_outside_the_space_end_nothing(caplog: pytes
     client.complete_trial(suggested, raw_data={"profit": float("nan")})
     for stock, earned in ((30.0, float("inf")), (151.0, 1.0)):
         client.complete_trial(client.attach_trial({"demand": 50.0, "stock": stock}), raw_data={"profit": earned})
+    client.complete_trial(client.attach_trial({"demand": 50.0, "stock": 30.0}), raw_data={"profit": (1.0, 1e200)})
     bridge.sync()
     bridge.sync()
     assert [(trial.status, trial.error) for trial in bridge.study.trials] == [
@@ -94,6 +95,7 @@ def test_results_without_a_number_or_outside_the_space_end_nothing(caplog: pytes
         "Nothing is learned from trial 1 of Ax, because the mean of 'profit' is inf",
         "Nothing is learned from trial 2 of Ax, because it is outside the space: `0.0 <= stock <= 150.0` must hold, "
         "but got stock=151.0.",
+        "Nothing is learned from trial 3 of Ax, because the variance of 'profit' is inf",
     ]
 
 

@@ -294,3 +294,14 @@ def test_what_could_not_be_loaded_is_not_saved(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match=r"`policy.candidates` must be a whole number from 1 to 4096, but got 10000"):
         Policy(policy.belief, recipe=GpArgmax(candidates=10_000)).save(path)
     assert not path.exists()
+
+
+def test_effects_of_seeds_that_are_nearly_independent(tmp_path: Path) -> None:
+    study = Study(SPACE, method="uniform", seeds=[3, 5, 8], model=GaussianProcess(**ONE))  # type: ignore[arg-type]
+    for trial in study.ask(18):
+        study.tell(trial, math.sin(5 * trial.action["x"]) + 4.0 * (trial.seed or 0))
+    record = to_record(study.policy().belief, True, GpArgmax())
+    assert record["members"][0]["seed_effect"]["between"] == -0.5
+    record["members"][0]["seed_effect"]["between"] = -1e-310
+    with pytest.raises(RecordError, match=r"`members\[0\].seed_effect.between` must be 0 or at most -1e-09"):
+        load(tmp_path, record)

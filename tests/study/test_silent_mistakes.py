@@ -1,6 +1,7 @@
 """Mistakes that could pass without a word get one: an error or a warning that names the rule."""
 
 import warnings
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from conbo.bound_states import bind
 from conbo.errors import ConboError, RewardError, SettingError, SpaceError, StudyError, TrialError
 from conbo.optimizer import Optimizer
-from conbo.spaces import Categorical, Integer, Real, Space
+from conbo.spaces import Categorical, Integer, Point, Real, Space
 from conbo.state_distributions import Density, Normal, Weights
 from conbo.study import Study
 from conbo.trials import outcomes_of
@@ -83,6 +84,17 @@ def test_an_objective_that_cannot_be_called_with_state_and_action() -> None:
         ):
             study.run(objective, 4, progress=False)
     assert study.trials == ()
+
+
+def test_a_decorated_objective_is_called_as_its_decorator_says() -> None:
+    def profit(demand: float, stock: float, price: float) -> float:
+        return price * min(demand, stock)
+
+    @wraps(profit)
+    def objective(state: Point, action: Point) -> float:
+        return profit(float(state["demand"]), float(action["stock"]), price=2.0)
+
+    assert Study(SPACE, method="uniform").run(objective, 2, progress=False).completed == 2
 
 
 def test_a_density_that_raises_or_returns_nothing() -> None:

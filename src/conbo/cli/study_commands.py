@@ -1,7 +1,6 @@
 """Commands that begin a study, check its file and run it: `init`, `check`, `run` and `worker`."""
 
 import json
-import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
@@ -19,6 +18,7 @@ from conbo.cli.study_source import (
     existing_file,
     leading_study,
     open_existing,
+    shell_word,
     stored_names,
     study_arguments,
 )
@@ -37,9 +37,9 @@ def init(path: Path, force: bool) -> None:
     """Write a commented study.toml to begin with."""
     if path.exists() and not force:
         raise click.UsageError(f"{path} exists already: --force replaces it.")
-    template, word = TEMPLATE.read_text(encoding="utf-8"), shlex.quote(str(path))
+    template, word = TEMPLATE.read_text(encoding="utf-8"), shell_word(str(path))
     storage = json.dumps(f"{path.stem}.db", ensure_ascii=False)  # a JSON string is a TOML string
-    text = template.replace('"study.db"', storage).replace(STUDY_FILE, shlex.quote(path.name))
+    text = template.replace('"study.db"', storage).replace(STUDY_FILE, shell_word(path.name))
     path.write_text(text, encoding="utf-8")
     click.echo(
         f"Wrote {path}. Set the states and actions there, then run a function of state and action, or any program:\n"

@@ -4,6 +4,8 @@ The source of a study is a study file, which ends in .toml, or a storage: an SQL
 """
 
 import shlex
+import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -73,6 +75,11 @@ def stored_study(source: str, name: str | None) -> "StoredStudy":
     return StoredStudy(*location(source, name))
 
 
+def shell_word(text: str) -> str:
+    """Return a text as one word of a command line, for the shell of this platform."""
+    return subprocess.list2cmdline([text]) if sys.platform == "win32" else shlex.quote(text)
+
+
 def location(source: str, name: str | None) -> tuple[str, str]:
     """Return the storage and the name of the study.
 
@@ -84,7 +91,7 @@ def location(source: str, name: str | None) -> tuple[str, str]:
         study_file = _study_file(source)
         _name_distant_storage(source, study_file.storage)
         if not stored_names(study_file.storage):
-            word = shlex.quote(source)
+            word = shell_word(source)
             raise StudyError(
                 f"{source} has not been run yet: `conbo run {word} simulator.py:reward` begins it, or `conbo ask "
                 f"{word}` asks for the first point."

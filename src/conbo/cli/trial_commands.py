@@ -1,7 +1,6 @@
 """Commands for evaluations that happen elsewhere: ask, tell, fail, import and export."""
 
 import json
-import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from conbo.cli.exit_codes import NOTHING_OR_FAILED
-from conbo.cli.study_source import create_or_resume, leading_study, location, parse_pairs, stored_study, study_arguments
+from conbo.cli.study_source import (
+    create_or_resume,
+    leading_study,
+    location,
+    parse_pairs,
+    shell_word,
+    stored_study,
+    study_arguments,
+)
 from conbo.cli.tables import READABLE, as_csv, check_table, from_rows, read_rows, shown, write_rows
 from conbo.errors import RewardError, StudyError, TrialError, quoted
 from conbo.rounding import counted
@@ -58,7 +65,7 @@ def ask(
             f"trials {first} to {last}: fill in the rewards" if last > first else f"trial {first}: fill in the reward"
         )
         click.echo(f"Wrote {output} with {named}, then")
-        click.echo(f"  conbo tell {shlex.quote(source)} --file {shlex.quote(str(output))}")
+        click.echo(f"  conbo tell {shell_word(source)} --file {shell_word(str(output))}")
         return
     for trial in trials:
         click.echo(json.dumps(_record(trial)) if as_json else _line(trial))

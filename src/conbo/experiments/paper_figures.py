@@ -59,7 +59,7 @@ class Figure:
     def tasks(self, quick: bool = False, seeds: int | None = None) -> list[Task]:
         """The tasks of all runs of the figure, or of its quick variant, ordered by seed.
 
-        If `seeds` is given, only the tasks of the first so many seeds of every sweep are returned.
+        If `seeds` is given, only the tasks of the first `seeds` seeds of every sweep are returned.
         """
         sweeps = self.quick if quick else self.sweeps
         if seeds is not None:

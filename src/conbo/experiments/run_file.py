@@ -5,6 +5,7 @@ line                                                           content
 =============================================================  =====================================================
 `{"format": "conbo-run", "version": 1, "problem": ..., ...}`   the settings; the first line of every run
 `{"origin": {"version": ..., "platform": ..., "code": ...}}`    which code made the lines that follow; see `origin.py`
+`{"confirmed": "..."}`                                         other code that makes the same run; see `confirmation.py`
 `{"trial": 7, "state": ..., "action": ..., "reward": ...}`     one evaluation, with its constrained outcomes if there
                                                                are any, and the seconds that the suggestion took
 `{"checkpoint": 20, "score": ..., ...}`                        how good the policy was after that many evaluations

@@ -154,7 +154,10 @@ class AxBridge:
         return self.study.policy()
 
     def _tell(self, index: int, known: Trial | None, result: tuple[float, float | None]) -> None:
-        wrong = "" if abs(result[0]) <= LARGEST_REWARD else f"the mean of '{self._metric}' is {result[0]}"
+        mean, variance = result
+        wrong = "" if abs(mean) <= LARGEST_REWARD else f"the mean of '{self._metric}' is {mean}"
+        if variance is not None and not math.isfinite(variance):
+            wrong = f"the variance of '{self._metric}' is {variance}"
         if known is not None:
             if wrong:
                 self.study.fail(known, wrong)
@@ -181,7 +184,7 @@ class AxBridge:
         frame = self.client._experiment.lookup_data().df
         rows = frame[frame["metric_name"] == self._metric]
         pairs = zip(rows["trial_index"], rows["mean"], rows["sem"], strict=True)
-        return {int(i): (float(mean), None if math.isnan(sem) else float(sem) ** 2) for i, mean, sem in pairs}
+        return {int(i): (float(mean), None if math.isnan(sem) else float(sem) * float(sem)) for i, mean, sem in pairs}
 
 
 def _objective(client: Client) -> tuple[str, bool]:

@@ -23,6 +23,7 @@ LENGTHSCALES = (1e-6, 1e6)
 VARIANCES = (0.0, 1e9)
 LEAST_VARIANCE = 1e-9  # least sum of the variances of a kernel's terms
 LARGEST_NOISE = 1e200  # largest variance of the noise of a standardized reward
+LEAST_BETWEEN = 1e-9  # least absolute correlation of the effects of two listed seeds
 LARGEST_LOADING = 1e6  # of a multi-task kernel
 LARGEST_LOG_EXPONENT = 10.0  # of an input warping
 LARGEST_SLOPE = 1e3  # of the log variance of heteroscedastic noise
@@ -252,7 +253,8 @@ def _check_seed_effect(member: Fields, record: Fields, space: Space) -> None:
     member.number("noise", 0, LARGEST_NOISE)  # the same everywhere
     effect = member.fields("seed_effect").only(("constant", "function", "between"))
     constant = effect.number("constant", *VARIANCES)
-    effect.number("between", -1, 0)
+    if -LEAST_BETWEEN < effect.number("between", -1, 0) < 0:
+        raise RecordError(f"{effect.path('between')} must be 0 or at most -{LEAST_BETWEEN:g}, but is closer to 0.")
     if effect.has("function"):
         function = effect.fields("function")
         function.text("type", ("product",))

@@ -89,7 +89,8 @@ def check_arguments(objective: Callable[..., object], optimizer: Optimizer) -> N
     """
     seeded = optimizer.seed_rule is not None
     try:
-        signature(objective).bind({}, {}, *([0] if seeded else []))
+        # what a decorator wraps may have other arguments, so it is not followed
+        signature(objective, follow_wrapped=False).bind({}, {}, *([0] if seeded else []))
     except TypeError as error:
         rule = "`objective` must be a function of state and action"
         if seeded:

@@ -71,5 +71,5 @@ def _text(validation: Validation) -> str:
     try:
         return json.dumps(validation.to_record(), allow_nan=False)
     except ValueError as error:  # a number that is not finite could never be read again
-        rule = "a validation must have finite numbers, but its predicted rewards have none"
-        raise StudyError(f"{rule}: give the rewards a smaller unit.") from error
+        rule = "a validation must have finite numbers, but some of its numbers overflow"
+        raise StudyError(f"{rule}: give the rewards in a larger unit.") from error
