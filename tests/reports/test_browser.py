@@ -179,7 +179,7 @@ def see(charts: Locator) -> None:
 @pytest.mark.parametrize("kind", [*STUDIES, "default model", "bent"])  # all kernels: test_page_model.py
 def test_the_explorer_is_the_policy(opened: Open, kind: str) -> None:
     look = seen(kind)
-    unit = np.random.default_rng(0).random((8, look.space.n_state_dims))
+    unit = np.random.default_rng(0).random((20, look.space.n_state_dims))
     states = look.space.decode_states(look.space.snap_states(unit))
     answers = opened(kind).evaluate("states => states.map(explorer.recommend)", states)
     scale = look.belief.scale
