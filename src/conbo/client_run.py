@@ -91,7 +91,7 @@ class ClientRun:
             try:
                 with _LeaseKeeper(self._client, trial, self._lease):
                     error = self._attempt(trial)
-            except Exception:  # an error of the service, which could not release the trial
+            except Exception:  # an error of the service, with which the trial could not be released either
                 raise
             except BaseException:  # such as KeyboardInterrupt
                 self._client.release(trial)

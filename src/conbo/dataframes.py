@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from conbo.errors import ConboError, SettingError
 
-LARGEST_WHOLE = 2**63 - 1  # largest integer in a column of integers
-
 if TYPE_CHECKING:
     import narwhals
+
+LARGEST_WHOLE = 2**63 - 1  # largest integer in a column of integers
 
 
 def rows_of(frame: Any) -> tuple[list[str], list[dict[str, Any]]]:

@@ -16,8 +16,16 @@ finally:
 """
 
 
+def python(program: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False)
+
+
 def conbo(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run([sys.executable, "-c", QUICK, *arguments], capture_output=True, text=True, check=False)
+    return python(QUICK, *arguments)
+
+
+def serve(storage: Path, *options: str) -> "subprocess.CompletedProcess[str]":
+    return python("from conbo.cli import main; main()", "serve", "--storage", str(storage), *options)
 
 
 def test_tokens_are_printed_once_listed_and_revoked(tmp_path: Path) -> None:
@@ -37,13 +45,7 @@ def test_tokens_are_printed_once_listed_and_revoked(tmp_path: Path) -> None:
 
 
 def test_without_tokens_it_stays_on_this_machine(tmp_path: Path) -> None:
-    words = ["serve", "--storage", str(tmp_path / "s.db"), "--host", "0.0.0.0"]
-    done = subprocess.run(
-        [sys.executable, "-c", "from conbo.cli import main; main()", *words],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = serve(tmp_path / "s.db", "--host", "0.0.0.0")
     assert done.returncode == 1
     assert "Error: a service without a token file must be on a loopback address" in done.stderr
     assert not (tmp_path / "s.db").exists()
@@ -51,14 +53,7 @@ def test_without_tokens_it_stays_on_this_machine(tmp_path: Path) -> None:
 
 def test_an_address_that_is_taken(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
-        words = ["serve", "--storage", str(tmp_path / "s.db"), "--port", port]
-        done = subprocess.run(
-            [sys.executable, "-c", "from conbo.cli import main; main()", *words],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = serve(tmp_path / "s.db", "--port", str(taken.getsockname()[1]))
     assert done.returncode == 1
     assert "Error: `host` and `port` must be where the service can listen, but got host='127.0.0.1'" in done.stderr
     assert "in use" in done.stderr

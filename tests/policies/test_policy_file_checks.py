@@ -19,7 +19,7 @@ from conbo.spaces import Categorical, Real, Space
 SPACE = Space(states={"k": Categorical(["a", "b"])}, actions={"x": Real(0, 1), "y": Real(0, 1)})
 
 
-ONE = {"members": 1, "main_effects": "none", "output_warping": "none"}
+ONE: dict[str, Any] = {"members": 1, "main_effects": "none", "output_warping": "none"}
 
 
 @cache
@@ -297,7 +297,7 @@ def test_what_could_not_be_loaded_is_not_saved(tmp_path: Path) -> None:
 
 
 def test_effects_of_seeds_that_are_nearly_independent(tmp_path: Path) -> None:
-    study = Study(SPACE, method="uniform", seeds=[3, 5, 8], model=GaussianProcess(**ONE))  # type: ignore[arg-type]
+    study = Study(SPACE, method="uniform", seeds=[3, 5, 8], model=GaussianProcess(**ONE))
     for trial in study.ask(18):
         study.tell(trial, math.sin(5 * trial.action["x"]) + 4.0 * (trial.seed or 0))
     record = to_record(study.policy().belief, True, GpArgmax())

@@ -9,7 +9,7 @@
 | objective "profit", "-loss"     | maximize, minimize                                     |
 | completed trial, mean and sem   | completed trial; noise variance sem² if sem is known   |
 | failed or abandoned trial       | failed trial                                           |
-| mean that is not finite         | failed trial, if conbo suggested it; otherwise nothing |
+| mean or sem that is not finite  | failed trial, if conbo suggested it; otherwise nothing |
 | arm outside the search space    | nothing                                                |
 """
 
@@ -125,7 +125,7 @@ class AxBridge:
         """Tell the study those results and failures of the experiment's trials that the study does not know yet.
 
         Completed trials that the study did not suggest are added to it. Nothing is learned from those that are outside
-        the space or have a mean that is not finite; a warning says so.
+        the space or have a mean or a sem that is not finite; a warning says so.
         """
         trials, results = {trial.number: trial for trial in self.study.trials}, self._results()
         for index, ax_trial in self.client._experiment.trials.items():
