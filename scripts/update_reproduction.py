@@ -55,7 +55,6 @@ indications."""
 README_METHODS = {"conbo": "`conbo`", "expected-improvement": "expected improvement", "uniform": "random search"}
 REFERENCES = {
     "methods": "uniform",
-    "common-random-numbers": "conbo, new seeds",
 }  # the methods with which others in a figure are compared, if it is not the default method
 WITHOUT_TABLES = ("widths", "global")  # these would have one for every width and many rows for n_z
 

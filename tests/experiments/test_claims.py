@@ -167,9 +167,7 @@ def test_the_goal_is_a_share_of_the_best_rivals_evaluations():
 def test_every_label_that_was_run_is_a_rival_but_for_our_own():
     runs = runs_of("branin", "conbo", (0.9, 0.5, 0.3)) | runs_of("branin", "bad", BAD)
     runs |= runs_of("branin", "kg-hybrid n_z=5", (0.9, 0.3, 0.2)) | runs_of("branin", "bad/auto", (0.9, 0.2, 0.1))
-    runs |= runs_of("branin", "conbo/matern52", (0.9, 0.2, 0.0)) | runs_of(
-        "branin", "conbo, new seeds", (0.9, 0.2, 0.0)
-    )
+    runs |= runs_of("branin", "conbo/matern52", (0.9, 0.2, 0.0)) | runs_of("branin", "conbo, one seed", (0.9, 0.2, 0.0))
     runs |= runs_of("branin", "optuna k=4", (0.9, 0.2, 0.0), seeds=5)  # too few to tell
     assert goal_row(runs)[1] == "bad/auto"
     assert goal_row(runs, as_published=True)[1] == "kg-hybrid n_z=5"

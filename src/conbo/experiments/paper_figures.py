@@ -38,7 +38,11 @@ ALL_METHODS = (
     DEFAULT_METHOD,
 )
 MODEL_RIVALS = ("revi", "conbo-5")  # the best rivals of the default method, which are also run with its model
-SEED_LABELS: dict[SeedHabit, str] = {"new": "new seeds", "chosen": "chosen seeds", "one": "one seed"}
+SEED_LABELS: dict[SeedHabit, str] = {  # methods that differ in where the simulator's seeds come from
+    "new": DEFAULT_METHOD,
+    "chosen": f"{DEFAULT_METHOD}, chosen seeds",
+    "one": f"{DEFAULT_METHOD}, one seed",
+}
 WIDTHS = (0.0, 0.25, 0.5, 0.75, 1.0)
 KNOWLEDGE_GRADIENTS = {"kg-discrete": (3, 5, 11, 21), "kg-monte-carlo": (3, 5, 11, 21), "kg-hybrid": (3, 5, 11, 21)}
 
@@ -208,7 +212,7 @@ _NEWER_RIVALS = [
 _SEEDS: list[Sweep] = [
     replace(
         sweep,
-        methods=[replace(METHODS[DEFAULT_METHOD], name=f"{DEFAULT_METHOD}, {label}")],
+        methods=[replace(METHODS[DEFAULT_METHOD], name=label)],
         seeds=repetitions,
         seed_habit=habit,
     )
@@ -237,6 +241,7 @@ _ALTERNATIVES = [
     )
 ]
 _FRESH_SEEDS = [
+    replace(_AMBULANCES, methods=[*with_either_prior("conbo-5"), *named(DEFAULT_METHOD)], first_seed=10, seeds=40),
     replace(_WAREHOUSES, methods=named("conbo-5", DEFAULT_METHOD), first_seed=10),
     replace(
         _WAREHOUSES,
