@@ -46,6 +46,7 @@ CLIMBED = 0.375  # fraction of the likely peaks that are maxima of drawn functio
 POOL = 64  # quasi-random actions: candidates for likely peaks, and starts of local searches
 CLIMB = 5  # steps of each local search
 PAIRS = 512  # pairs of a candidate and a state that are computed in one pass
+STATES = 4  # states whose functions are drawn in one pass, so that the draws of one pass fit into the cache
 ROUGH_DRAWS = 512  # joint draws for rough values
 
 
@@ -208,9 +209,13 @@ class Information:
         root, whitening = root_and_whitening(covariance, self.posterior.prior_variance(states))
         n = len(self._normals) if climb else ROUGH_DRAWS
         normals, errors = self._normals[:n, :p], self._errors[:n]
-        values = mean[:, None] + normals @ root.mT
-        kept = values.mT.contiguous() if self.estimate is retrospective and climb else values[:, :0]
-        return PeakTables(points, whitening, kept, self.label(values), normals, errors)
+        keep = bool(climb) and self.estimate is retrospective
+        kept, labels = [], []
+        for some_means, roots in zip(mean.split(STATES), root.split(STATES), strict=True):
+            values = torch.baddbmm(some_means[:, None], normals.expand(len(roots), -1, -1), roots.mT)  # (few, N, p)
+            kept.append(values.mT.contiguous() if keep else values[:, :0])
+            labels.append(self.label(values))
+        return PeakTables(points, whitening, torch.cat(kept), torch.cat(labels), normals, errors)
 
     def _actions(self, states: Tensor, climb: int) -> Tensor:
         """Return, for each of c states (c, d_s), p actions (c, p, d_x) that are likely to be its best ones.

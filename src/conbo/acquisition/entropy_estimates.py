@@ -31,9 +31,9 @@ from math import log
 import torch
 from torch import Tensor
 
+from conbo.acquisition.moved_draws import best_counts
 from conbo.search.likely_peaks import ROUNDING
 
-PAIRS_OF_MOVED_DRAWS = 2  # pairs of a candidate and a state whose draws are moved in one pass
 REACH = 4.0  # values of Z are between -REACH and REACH
 FEWEST_CELLS, CELLS = 33, 129  # least and largest number of cells of the grid for densities of Z
 LEAST_PROBABILITY = 1e-30  # replaces a probability of zero, so that its logarithm is finite
@@ -175,11 +175,10 @@ def retrospective(slope: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
     differentiated.  In this average, only the value of Z in each draw depends on the slopes; the probabilities and the
     draw's best action are held fixed.
     """
-    n, k = len(tables.normals), tables.points.shape[1]
+    n = len(tables.normals)
     nodes = torch.linspace(-REACH, REACH, NODES, dtype=slope.dtype, device=slope.device)
     weights = torch.exp(-nodes.square() / 2)
     weights = weights / weights.sum()
-    half = torch.arange(n, device=slope.device) * 2 // n
 
     def outcomes(b: Tensor) -> Tensor:
         means, left = outcome(b, tables)
@@ -187,15 +186,8 @@ def retrospective(slope: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
 
     with torch.no_grad():
         z = outcomes(whitened(slope, tables))
-        counts = slope.new_zeros(len(slope), NODES, 2 * k)
-        for first in range(0, len(slope), PAIRS_OF_MOVED_DRAWS):
-            some = slice(first, first + PAIRS_OF_MOVED_DRAWS)
-            for node, at in enumerate(nodes):
-                # (few, p, N)
-                moved = torch.addcmul(tables.values[some], (at - z[some])[:, None], slope[some, :, None])
-                row = half * k + moved.max(1).indices  # not argmax, which is far slower along this dimension
-                counts[some, node].scatter_add_(1, row, torch.ones_like(z[some]))
-        joint = (counts * (2 / n) * weights[:, None]).unflatten(-1, (2, k)).permute(0, 2, 3, 1)  # (c, 2, k, NODES)
+        counts = best_counts(tables.values, slope, z, nodes)  # (c, NODES, 2, k)
+        joint = (counts * (2 / n) * weights[:, None, None]).permute(0, 2, 3, 1)  # (c, 2, k, NODES)
         value = corrected(joint)
         given = joint.mean(1) / weights + 0.5 / n  # P(label | z); 0.5 is added so that no count is zero
         ratios = (given / (given @ weights)[..., None]).log()  # (c, k, NODES)

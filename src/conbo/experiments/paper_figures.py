@@ -12,7 +12,7 @@ from functools import partial
 from conbo.acquisition.integral_over_states import ConBO, StateValueRecipe
 from conbo.acquisition.knowledge_gradient import DiscreteKG, HybridKG, MonteCarloKG
 from conbo.errors import SettingError
-from conbo.experiments.alternatives import GRID_SIZES, LIBRARIES
+from conbo.experiments.alternatives import GRID_SIZES
 from conbo.experiments.botorch_contextual import BotorchContextual
 from conbo.experiments.contestants import Entry
 from conbo.experiments.grid_search import GridSearch
@@ -138,7 +138,7 @@ def global_methods() -> list[Method]:
 
 def alternatives(problem: str) -> list[Entry]:
     """What could be used instead of conbo: random search with its model, and other libraries."""
-    grids = [GridSearch(library, k) for library in LIBRARIES for k in GRID_SIZES[problem]]
+    grids = [GridSearch(library, k) for library, sizes in GRID_SIZES.items() for k in sizes[problem]]
     return [with_model("uniform", GaussianProcess()), BotorchContextual(), *grids]
 
 
@@ -234,14 +234,19 @@ _ALTERNATIVES = [
     part
     for sweep in (_SYNTHETIC, _AMBULANCES, _WAREHOUSES, _NETWORKS)
     for problem in sweep.problems
-    if problem in GRID_SIZES
+    if problem in GRID_SIZES["optuna"]
     for part in (
         replace(sweep, problems=[problem], methods=named(DEFAULT_METHOD), seeds=5),  # shared with other figures
         replace(sweep, problems=[problem], methods=alternatives(problem), seeds=5, final_round=False),
     )
 ]
 _FRESH_SEEDS = [
-    replace(_AMBULANCES, methods=[*with_either_prior("conbo-5"), *named(DEFAULT_METHOD)], first_seed=10, seeds=40),
+    replace(
+        _AMBULANCES,
+        methods=[*named("uniform", "expected-improvement", DEFAULT_METHOD), *with_either_prior("conbo-5")],
+        first_seed=10,
+        seeds=40,
+    ),
     replace(_WAREHOUSES, methods=named("conbo-5", DEFAULT_METHOD), first_seed=10),
     replace(
         _WAREHOUSES,
