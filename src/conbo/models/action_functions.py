@@ -1,8 +1,8 @@
 """Many functions of the action, maximized at once: h(x; z) = mean(x) + z slope(x).
 
 Mean and slope are each a constant plus a weighted sum of correlations κ of x with other actions.  Such a function is
-the posterior mean in a state s (with slope zero), or the look-ahead mean in s.  This is the posterior mean after one
-more evaluation, if a candidate is evaluated and its reward is z standard deviations above the prediction:
+the posterior mean in a state s (with slope zero), or the look-ahead mean in s.  The look-ahead mean is the posterior
+mean after one more evaluation, that of a candidate, if its reward is z standard deviations above its prediction:
 
     μⁿ⁺¹(s, x) = μⁿ(s, x) + σ̃(s, x; candidate) z.
 
@@ -74,7 +74,10 @@ class ActionFunctions:
 
     @property
     def box(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Lower bounds, upper bounds and flags (width,) of scaled inputs; flagged inputs are numeric and may move."""
+        """Lower bounds and upper bounds on scaled inputs, and flags of those that searches may change: each (width,).
+
+        Searches change only inputs from numeric columns that are not `held`.
+        """
         lower, upper, free = self.factor.box
         if not self.held:
             return lower, upper, free
@@ -222,7 +225,8 @@ def newton_step(
     """Return projected Newton steps from points x (..., d) towards maxima within bounds, and their lengths (...).
 
     `gradient` (..., d) and `hessian` (..., d, d) are those of the function at x. Only coordinates that are `free` (d,)
-    move, and no step is longer than its `radius` (...).
+    move. A coordinate at its bound, `lower` or `upper` (d,), stays there if the gradient points beyond the bound. A
+    step may still end outside the bounds, so callers clamp its end. No step is longer than its `radius` (...).
     """
     stuck = ~free | ((x <= lower) & (gradient < 0)) | ((x >= upper) & (gradient > 0))
     gradient = torch.where(stuck, 0.0, gradient)
@@ -260,9 +264,9 @@ def limited_step(
 ) -> tuple[Tensor, Tensor]:
     """Return Newton steps (r, q, d) towards maxima within bounds and constraints, and their lengths (r, q).
 
-    The steps start at q actions x (r, q, d) for each of r functions, and `gradient` and `hessian` are those of the
-    functions at x. No step is longer than its `radius` (r, q). `box` holds lower bounds, upper bounds, and flags of the
-    coordinates that may move; `limits` holds the constraints.
+    The steps start at q actions x (r, q, d) for each of r functions. `gradient` (r, q, d) and `hessian` (r, q, d, d)
+    are those of the functions at x. No step is longer than its `radius` (r, q). `box` holds lower bounds, upper bounds,
+    and flags of the coordinates that may move: each (d,). `limits` holds the constraints.
     """
     lower, upper, free = box
     fixed = ~free[:, None] | ~free
@@ -285,7 +289,7 @@ def limited_step(
 
 
 def state_functions(posterior: Conditioned, states: Tensor) -> ActionFunctions:
-    """Return the posterior means in each of r states (r, d_s) as r functions of the action."""
+    """Return r functions of the action: the posterior mean in each of r states (r, d_s)."""
     prepared = state_rows(posterior, states[:, None])
     weights, constant = prepared.mean_weights[:, 0], prepared.mean_constant[:, 0]
     rows = len(states)

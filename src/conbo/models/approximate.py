@@ -1,8 +1,8 @@
 """The posterior given many thousand rewards, approximated by inducing points.
 
-Exact inference costs n³ time and n² memory.  With more than `MOST_EXACT` rewards, the function is described by its
-values u, minus the prior mean μ⁰, at M inducing points Z, a subset of the observed points X̃.  Every reward is treated
-as a noisy observation of what u predicts at its point:
+Exact inference costs n³ time and n² memory.  With more than `MOST_EXACT` rewards, the function is described by u, its
+differences from the prior mean μ⁰ at M inducing points Z.  These are a subset of the observed points X̃.  Every reward
+is treated as a noisy observation of what u predicts at its point:
 
     y ~ N(μ⁰ + Q(X̃, Z) u, Λ),   Q(x, Z) = k⁰(x, Z) K_zz⁻¹
 
@@ -21,7 +21,7 @@ I + S = C Cᵀ                  ``informed``         posterior precision of L⁻
 K_zz⁻¹ - (K_zz + L S Lᵀ)⁻¹    (R Rᵀ)⁻¹             takes the place of K⁻¹ in the formulas of `conditioned.py`
 ============================  ===================  =============================================================
 
-By the last line, an approximate posterior *is* the exact posterior of M observations at Z whose noise is correlated,
+By the last row, an approximate posterior *is* the exact posterior of M observations at Z whose noise is correlated,
 with R as the Cholesky factor of their covariance.  Moments, look-ahead and searches over actions are therefore
 inherited from `ExactPosterior`, and cost as much as with M rewards.
 """
@@ -52,7 +52,7 @@ SAID_EVERY = 40 * LONG_BLOCK  # number of rewards between two progress messages 
 
 @dataclass(frozen=True)
 class Sums:
-    """Sums over the first rewards, which contain all that these rewards tell about the values at M inducing points."""
+    """All that the first rewards tell about the values at M inducing points, as sums over these rewards."""
 
     rows: int  # number of rewards that are summed up
     information: Tensor  # (M, M), S
@@ -232,7 +232,7 @@ def condition_by_size(
 def approximate(
     kernel: Kernel, constant: float, new_noise: float | HeteroscedasticNoise, summary: Summary
 ) -> ApproximatePosterior:
-    """Return the approximate posterior, given the sums over the rewards that determine it (`summary`).
+    """Compute the approximate posterior from `summary`, which holds the points and the sums over all rewards.
 
     `constant` is the prior mean, and `new_noise` is the variance of the noise of further rewards: one number, or a
     function of the point.

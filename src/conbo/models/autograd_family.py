@@ -17,7 +17,7 @@ from conbo.models.profiles import MATERN52, Profile
 
 @dataclass(frozen=True)
 class AutogradFamily(ABC):
-    """A kernel with free hyperparameters, which are fitted with gradients by autograd.
+    """A kernel with free hyperparameters, which are fitted with gradients from autograd.
 
     Derive from it and implement `n_variances` and `kernel`; docs/extending.md shows an example.
 
@@ -88,7 +88,7 @@ class AutogradFamily(ABC):
         parameters
             Parameters (r, p) of r kernels.
         points
-            Points (n, d) of the unit cube.
+            Points (n, d) in the unit cube.
 
         Returns
         -------

@@ -75,8 +75,9 @@ class BotorchLines:
     def gradient(self, pull: Tensor) -> Tensor:
         """Return the gradients (k, d) of Σ pull · slope with respect to the k candidates.
 
-        The sum is over q actions in each of m states, which are held fixed, and `pull` (k, m, q) are given weights. A
-        slope says how strongly the posterior mean of an action reacts to a new reward at the candidate.
+        The sum is over q actions in each of m states, and `pull` (k, m, q) are its weights. A slope says how strongly
+        the posterior mean of an action reacts to a new reward at the candidate. States, actions and weights are held
+        fixed.
         """
         with torch.enable_grad():
             variable = self.candidates.detach().clone().requires_grad_(True)
@@ -158,7 +159,7 @@ class BotorchStatesAhead:
     """Computes knowledge gradients of candidates, each in one of r fixed sets of m states.
 
     A knowledge gradient needs the actions with the highest posterior means after the new reward. These maximizers are
-    kept for each set, because they are good starting points of the searches for the set's next candidate.
+    kept for each set, because searches for the set's next candidate can start from them.
     """
 
     def __init__(self, gains: BotorchGains, states: Tensor) -> None:

@@ -132,7 +132,7 @@ class BotorchPosterior:
         return self._joint(torch.cat([a, b])).distribution.covariance_matrix[: len(a), len(a) :]
 
     def prior_variance(self, states: Tensor) -> Tensor:
-        """Ones (c,), the assumed prior variances in states (c, d_s), because rewards are standardized."""
+        """Return ones (c,), the prior variances assumed in states (c, d_s), because rewards are standardized."""
         return states.new_ones(len(states))
 
     def joint(self, points: Tensor) -> tuple[Tensor, Tensor]:

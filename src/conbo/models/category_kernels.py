@@ -42,7 +42,7 @@ class CategoryTerm:
 
 
 class CategoryTable(Protocol):
-    """The covariance of two states as a function of their categories, one factor of a `CategoryKernel`.
+    """The covariance of two states as a function of their categories: the factor T of a `CategoryKernel`.
 
     Categories are given as choices: the index of the chosen value in each categorical column.
     """
@@ -182,8 +182,8 @@ class CategoryKernel(Kernel):
         """Return A (..., p, q) of the kernel A κ + B, where κ is the correlation of actions.
 
         A = T k_C, where T is the covariance of the states' categories, and k_C the correlation of the states' numeric
-        columns. B does not depend on the actions; see `offset`. The p states a (..., p, width) and the q states b (...,
-        q, width) are given as scaled inputs.
+        columns. B does not depend on the actions; see `offset`. `a` (..., p, width) and `b` (..., q, width) are p and q
+        states as scaled inputs.
         """
         table = self.categories.covariance(self.choices(a), self.choices(b))
         return table * self._numbers(a, b)[0] if self.states.columns.numeric else table
@@ -238,9 +238,10 @@ class CategoryKernel(Kernel):
         return self.states.tables(a[..., columns], b[..., columns])
 
     def draw_prior(self, n: int, features: int, generator: torch.Generator) -> PriorDraws:
-        """Draw n functions from the prior with mean zero, by `features` random Fourier features per term of the kernel.
+        """Draw n functions from the prior of mean zero, each a weighted sum of random Fourier features.
 
-        If a profile has no `spectrum`, the Nyström method of `Kernel.draw_prior` is used instead.
+        `features` is the number of random features for each term of the kernel. If the profile of states or that of
+        actions has no spectrum, the Nyström method of `Kernel.draw_prior` is used instead.
         """
         if self.states.profile.spectrum is None or self.actions.profile.spectrum is None:
             return super().draw_prior(n, features, generator)

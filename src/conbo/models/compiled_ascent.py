@@ -39,10 +39,10 @@ def ascend(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return local maxima over actions of the functions Σ (mean_weights + z slope_weights) κ + z new_weights κ_new.
 
-    κ are the action's correlations with `points`, and κ_new is its correlation with the function's own `new_points`.
-    The arguments are the fields of `ActionFunctions`, its `box`, and the arguments of its `maximize`; `constants` are
-    its `mean_constant` and `slope_constant`. `first_radius` is the first radius of the trust region. The results are
-    the fields of `Maxima`.
+    κ are the action's correlations with `points`, and κ_new is its correlation with the function's own row of
+    `new_points`. The arguments are the fields of `ActionFunctions`, its `box`, and the arguments of its `maximize`.
+    `first_radius` is the first radius of the trust region. The results are the fields of `Maxima`. `constants` are the
+    `mean_constant` and `slope_constant` that are added to the means and slopes among them.
     """
     rows, q, features = starts.shape
     n = len(points)

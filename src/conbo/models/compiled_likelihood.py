@@ -47,8 +47,8 @@ def failures(factors: Array) -> NDArray[np.bool_]:
 def log_likelihoods(factors: Tensor, inverses: Tensor, rewards: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return log-likelihoods (r,) of rewards (n,), the most likely constant means (r,), and gradients (r, n, n).
 
-    Each of r covariance matrices is given by its lower Cholesky factor and its inverse. The gradients of the
-    log-likelihoods are with respect to these matrices, and the constant -½ n log 2π is left out.
+    Each of r covariance matrices is given by its lower Cholesky factor and its inverse. The log-likelihoods are without
+    the constant -½ n log 2π, and their gradients are with respect to these matrices.
     """
     r, n, _ = factors.shape
     values, means, gradients = np.empty(r), np.empty(r), np.empty((r, n, n))

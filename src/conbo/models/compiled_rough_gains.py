@@ -20,7 +20,7 @@ class CompiledReactions:
     Parameters
     ----------
     profile
-        Name of the correlation of actions, as a function of their scaled distance.
+        Name of the profile of actions: their correlation as a function of the distance between scaled inputs.
     basins, best
         The basins (m, k, f) and the best actions (m, f), given as f scaled inputs.
     old

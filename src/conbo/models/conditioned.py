@@ -160,7 +160,7 @@ class Conditioned:
     def prior_variance(self, states: Tensor) -> Tensor:
         """Return the prior variance (c,) of the noise-free reward in states (c, d_s).
 
-        Callers use it as a scale for rounding errors.
+        Callers use it as the scale of rounding errors.
         """
         return self.kernel.variance(self.kernel.states.scaled(states))
 

@@ -56,8 +56,9 @@ class ExactLines:
     def gradient(self, pull: Tensor) -> Tensor:
         """Return the gradients (k, d) of Σ pull · slope with respect to the k candidates.
 
-        The sum is over q actions in each of m states, which are held fixed, and `pull` (k, m, q) are given weights. A
-        slope says how strongly the posterior mean of an action reacts to a new reward at the candidate.
+        The sum is over q actions in each of m states, and `pull` (k, m, q) are its weights. A slope says how strongly
+        the posterior mean of an action reacts to a new reward at the candidate. States, actions and weights are held
+        fixed.
         """
         posterior, ahead, rows = self.posterior, self.ahead, self.rows
         # Σ pull σ̃ = Σ pull kⁿ(x*, candidate) / sd, and kⁿ = k⁰(x*, candidate) - k⁰(x*, X̃) K⁻¹ k⁰(X̃, candidate)
@@ -177,7 +178,7 @@ class StatesAhead:
     """Computes knowledge gradients of candidates, each in one of r fixed sets of m states.
 
     A knowledge gradient needs the actions with the highest posterior means after the new reward. These maximizers are
-    kept for each set, because they are good starting points of the searches for the set's next candidate.
+    kept for each set, because searches for the set's next candidate can start from them.
     """
 
     def __init__(self, gains: ExactGains, states: Tensor) -> None:
@@ -188,7 +189,7 @@ class StatesAhead:
 
     @property
     def is_recordable(self) -> bool:
-        """Whether calls can be recorded on a GPU.
+        """Whether calls can be recorded on a GPU, as a CUDA graph.
 
         They can, unless there are categories, integer actions, constraints or effects of seeds, or the kernel or one of
         its profiles is the user's own.

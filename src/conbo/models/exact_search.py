@@ -92,7 +92,7 @@ class BestActionsOnce:
 
 
 def level_columns(space: Space) -> tuple[int, ...]:
-    """Return the columns of the actions that have finitely many levels: integers and categories."""
+    """Return the indices of the action columns with finitely many values: integers and categories."""
     return tuple(column for column, one in enumerate(space.actions.values()) if one.n_levels is not None)
 
 

@@ -51,17 +51,20 @@ class Factor:
 
     @cached_property
     def box(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Lower bounds, upper bounds and flags (width,) of scaled inputs; flagged inputs are numeric and may move."""
+        """Lower bounds and upper bounds on scaled inputs, and flags of those that searches may change: each (width,).
+
+        Searches change only inputs from numeric columns.
+        """
         upper = self.feature_scales
         free = torch.zeros(len(upper), dtype=torch.bool, device=upper.device)
         free[list(self.columns.numeric_features)] = True
         return torch.zeros_like(upper), upper, free
 
     def scaled(self, points: Tensor) -> Tensor:
-        """Turn points into scaled inputs, between which the correlation is a function of the distance.
+        """Turn points into scaled inputs, whose distances determine the correlation.
 
-        The points are warped, categories become one-hot, and every column is divided by its lengthscale and multiplied
-        by the profile's `unit`.
+        The method warps the points, turns their columns into features (see `Columns`), divides every feature by the
+        lengthscale of its column, and multiplies it by the profile's `unit`.
 
         Parameters
         ----------

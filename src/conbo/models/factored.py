@@ -35,8 +35,9 @@ class Factored:
     def shared_blocks(self, points: Tensor, variances: Tensor) -> int:
         """Return how many leading rows of this factor can be reused for other points (m, d) and noise variances (m,).
 
-        Both factors are built in blocks of rows, and leading blocks that end at the same rows can be reused. But the
-        result is 0 if any point or noise variance in these blocks differs, or if jitter was added to the diagonal.
+        This factor and the one for the other points are built in blocks of rows. Leading blocks that end at the same
+        rows in both can be reused. But the result is 0 if any point or noise variance in these blocks differs, or if
+        jitter was added to the diagonal.
         """
         if self.jitter > 0:
             return 0  # a factor of other rows may not need the jitter

@@ -215,8 +215,8 @@ def censored_modes(
 ) -> list[Mode]:
     """Return the modes of the hyperparameters of all models, for rewards that are clipped at a floor.
 
-    Arguments are as in `all_modes`. The list is empty if the best model has much noise, heteroscedastic noise or output
-    warping, because rewards are then not treated as clipped.
+    Arguments are as in `all_modes`. The list is empty if the best model is not `nearly_exact`: if it has much noise,
+    heteroscedastic noise or output warping. The caller then does not treat rewards as clipped.
     """
     free = rewards > floor
     best = best_of(all_modes(structures, points[free], rewards[free], noise, False, True, False))
@@ -246,9 +246,9 @@ def refitted_modes(
 ) -> list[Mode]:
     """Fit recorded models to new rewards, and return the modes that local searches from recorded parameters find.
 
-    A mode is a local maximum of the posterior density of a model's hyperparameters. The list is empty if the models
-    were recorded for clipped rewards and the new rewards are not clipped. `floor` is where the new rewards are clipped;
-    None if they are not.
+    A mode is a local maximum of the posterior density of a model's hyperparameters. `floor` is where the new rewards
+    are clipped; None if they are not. The list is empty if the models were recorded for clipped rewards and the new
+    rewards are not clipped. It may also be empty because searches fail.
     """
     sites = None
     if records and records[0]["floor"] is not None:

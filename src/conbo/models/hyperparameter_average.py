@@ -45,8 +45,8 @@ def averaged(
     default. If `weighted` is true, a draw has less weight if its posterior density, relative to the mode, is below that
     of the normal distribution from which it was drawn.
 
-    The result is for predictions only. Its means and variances do not depend on the order of the members, which are not
-    sorted by weight as those of other mixtures are. So its `leader` need not be the most probable member.
+    The result is for predictions only. Unlike in other mixtures, the members are not sorted by weight. Means and
+    variances do not depend on their order, but `leader` need not be the most probable member.
     """
     members: list[Posterior] = []
     weights: list[float] = []
