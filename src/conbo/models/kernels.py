@@ -295,8 +295,8 @@ class ProductKernel(Kernel):
     def draw_prior(self, n: int, features: int, generator: torch.Generator) -> PriorDraws:
         """Draw n functions from the prior of mean zero, each a weighted sum of random Fourier features.
 
-        `features` is their number. If the profile of states or that of actions has no spectrum, the Nyström method of
-        `Kernel.draw_prior` is used instead.
+        `features` is the number of these Fourier features. If the profile of states or that of actions has no spectrum,
+        the Nyström method of `Kernel.draw_prior` is used instead.
         """
         if self.states.profile.spectrum is None or self.actions.profile.spectrum is None:
             return super().draw_prior(n, features, generator)

@@ -193,8 +193,8 @@ class LogPosterior:
     def noise_of(self, parameters: Tensor) -> float | Tensor | HeteroscedasticNoise:
         """Return the noise of the model with parameters (p,).
 
-        The noise is one variance, a function of the point if it is heteroscedastic, or variances (n,) if they are
-        known.
+        The result holds the variances (n,) of the rewards' noise if they are known. If they are learned, it is one
+        variance for all points or, for heteroscedastic noise, a function from points to variances.
         """
         if not isinstance(self.noise, str):
             return self.noise
@@ -235,8 +235,8 @@ class LogPosterior:
 
         `parameters` (p,) is the mode, and H holds the negated second derivatives there. Draws come in pairs mode ±
         step, whose mean is the mode, and are then clamped to the bounds. Every call uses the same random numbers. They
-        are multiplied by the symmetric square root of H⁻¹, which does not depend on the signs of eigenvectors; these
-        signs differ between platforms.
+        are multiplied by the symmetric square root of H⁻¹. It does not depend on the signs of eigenvectors, which
+        differ between platforms.
         """
         curvatures, directions = torch.linalg.eigh(self._second_derivatives(parameters)[0])
         normal = torch.randn(pairs, len(parameters), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -296,8 +296,8 @@ class LogPosterior:
     def starts(self) -> Tensor:
         """Return sets of p parameters (SCREENED_STARTS, p) to start a fit from: Sobol points around typical values.
 
-        The first start has exactly the typical values, except for its loadings (parameters that may be negative), whose
-        typical value may be a saddle point.
+        The first start has exactly the typical values, except for its loadings (parameters that may be negative),
+        because the log-density may have a saddle point where all loadings are typical.
         """
         drawn = sum(self._counts) - self.n_slopes
         centered = SobolEngine(drawn, scramble=True, seed=0).draw(SCREENED_STARTS, dtype=torch.float64) - 0.5

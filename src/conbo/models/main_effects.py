@@ -80,15 +80,15 @@ class MainEffectsKernel(Kernel):
         """Return ψ (..., p, q) of B, the offset of the kernel A κ + B without main effects.
 
         κ is the correlation of actions. The gradient of B with respect to the numeric columns of `a` is -ψ (a-b), where
-        `a` and `b` are p and q states as scaled inputs. The state's main effect is left out, because it has other
-        lengthscales; `weighted_gradient` adds its gradient.
+        `a` and `b` are p and q states as scaled inputs. The state's main effect is left out, because it has
+        lengthscales of its own; `weighted_gradient` adds its gradient.
         """
         return self.interaction.offset_slope(a, b)
 
     def variance(self, states: Tensor) -> Tensor:
         """Return the prior variances (...) of points with these states, given as scaled inputs (..., width).
 
-        The variances are those of the kernel without main effects, plus the variances of both main effects.
+        They are the variances of the kernel without main effects, plus the variances of the two main effects.
         """
         return self.interaction.variance(states) + (self.action_variance + self.state_variance)
 
@@ -212,9 +212,10 @@ class MainEffectsFamily(ExtendedFamily):
 
     @property
     def terms(self) -> tuple[ProductTerm, ...]:
-        """The terms of the covariance as a sum of products of correlations, both main effects included.
+        """The terms σ² φ_S φ_X whose sum is the covariance, with one for each of the two main effects.
 
-        Empty if the covariance without main effects is not such a sum.
+        φ_S and φ_X are correlations of states and of actions, and σ² is a variance. Empty if the covariance without
+        main effects is not a sum of such terms.
         """
         own = self.family.terms if isinstance(self.family, HasProductTerms) else ()
         if not own:
@@ -281,9 +282,10 @@ class MainEffectsFamily(ExtendedFamily):
         return self._joined(own, effect, (total - SHARE).expand(1, 2))[0]
 
     def _split(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Split p parameters (..., p) into those of the family without main effects and two parts of the main effects.
+        """Split p parameters (..., p) into three parts, of which two belong to the main effects.
 
-        The latter are the log-lengthscales of the state's main effect, and the log-variances of both main effects.
+        The first part has all parameters of the family without main effects, the second the log-lengthscales of the
+        state's main effect, and the third the log-variances of the main effects of action and state.
         """
         n_l, n_e, n_v = self.family.n_lengthscales, len(effect_columns(self.states)), self.family.n_variances
         lengthscales, effect, own, main, rest = parameters.split(

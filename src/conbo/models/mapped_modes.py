@@ -39,12 +39,11 @@ def with_mapped_rewards(
     the hyperparameters and the map's parameters, which are fitted jointly. `plain` are the modes without output
     warping, and `noise` is the name of the prior of the noise variance.
 
-    First, a grid of maps is tried at the default starts of the first family. The list is empty if none of them raises
-    the highest log-density there by more than `map_margin`, or if the median reward equals the best one. Then the modes
-    of every family are searched for. Their log-density must exceed the highest one of the plain modes by more than
-    `map_margin` - EFFECT_REACH nats. Other modes are left out, and searches that cannot reach this goal are stopped
-    early. If `all_modes` is true, a family contributes all the distinct modes that remain, otherwise only the best of
-    them.
+    First, a grid of maps is tried at the default starts of the first family. If no map raises the highest log-density
+    among these starts by more than `map_margin`, or if the median reward equals the best one, the result is an empty
+    list. Otherwise, local searches look for modes of every family. A mode is kept if its log-density exceeds that of
+    the best plain mode by more than `map_margin` - EFFECT_REACH nats. Searches that cannot reach this goal are stopped
+    early. If `all_modes` is true, a family contributes all its distinct modes that are kept, otherwise only the best.
     """
     points, rewards = plain[0].target.points, plain[0].target.rewards
     maps = learned_maps(rewards)

@@ -178,8 +178,9 @@ class Mixture:
     def look_ahead_lines(self, candidates: Tensor, states: Tensor, actions: Tensor) -> "MixtureLines":
         """Return the posterior means of q actions in each of m states, after one more reward at each of k candidates.
 
-        The `candidates` are (k, d), their `states` (k, m, d_s), and the `actions` in these (k, m, q, d_x). A posterior
-        mean is a line mean + slope z, if the new reward is z standard deviations above its prediction.
+        The m states and their q actions may differ between candidates: `candidates` are (k, d), `states` (k, m, d_s),
+        and `actions` (k, m, q, d_x). If the new reward is z standard deviations above its prediction, the posterior
+        mean of an action is the line mean + slope z.
         """
         lines = [member.look_ahead_lines(candidates, states, actions) for member in self.members]
         return MixtureLines(self, lines, NewReward.of(self, candidates))
@@ -253,7 +254,7 @@ class Mixture:
         return torch.einsum("j,j...->...", self.weights, stacked)
 
     def _apart(self, parts: Tensor) -> Tensor:
-        """Return the values (models, ...) of all averaged models minus their weighted mean."""
+        """Return the entries of `parts` (models, ...), one for each averaged model, minus their weighted mean."""
         return parts - self._average(parts)
 
 
@@ -271,8 +272,8 @@ class MixtureSearch:
 
         The search has two stages in each state. First, local searches look for maxima of the posterior mean of each
         member of the mixture; `starts` is their number per member, and `steps` the largest number of steps of each.
-        Then local searches for the maximum of the mixture's mean begin at the best actions that the first stage found,
-        again at `starts` of them.
+        Then local searches for the maximum of the mixture's mean begin at the best actions that the first stage found.
+        The number of these searches is `starts`, too.
         """
 
         def ends(chunk: Tensor) -> Tensor:

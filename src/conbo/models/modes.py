@@ -280,8 +280,8 @@ def promising_starts(target: LogPosterior, noisy: bool) -> Tensor:
 
     If `noisy` is true and the noise is learned, a start with a large noise variance is added, because a local search
     that starts from a small noise variance tends to end at short lengthscales, which explain the noise as signal.
-    If there are many rewards, local searches from these starts are first made with a subset of the rewards, and the
-    best modes that they find, if any, are the starts.
+    With more than SCREENED_REWARDS rewards, local searches from such starts are first made with a subset of the
+    rewards. If they find modes, those with the most evidence are returned as the starts instead.
     """
     if len(target.points) > SCREENED_REWARDS:
         some = target.thinned(SCREENED_REWARDS)

@@ -4,8 +4,8 @@ A node z_j is an outcome: a reward z_j standard deviations above its prediction.
 action with the highest posterior mean after that reward (the maximizer), and V(z) is this mean.  As a function of z,
 the mean of one action is a line.  The line of a maximizer that was found at one node may be the highest at another
 node, too, where the search missed it.  If the maximizers at two neighboring nodes are similar, and the maximizer
-does not move much faster with z there than in the intervals on either side, both belong to the same local maximum, and
-V is smooth between the nodes.  Otherwise V has a corner there.
+does not move much faster with z between these nodes than in the intervals on either side, both belong to the same local
+maximum, and V is smooth between the nodes.  Otherwise V has a corner between them.
 
 The torch code is the reference implementation; on a CPU with Numba, compiled loops replace it.
 """

@@ -164,9 +164,9 @@ class OneStudy:
     def look_ahead_lines(self, candidates: Tensor, states: Tensor, actions: Tensor) -> "_Lines":
         """Return the posterior means of q actions in each of m states, after one more reward at each of k candidates.
 
-        The states and actions may differ between the `candidates` (k, d): `states` is (k, m, d_s), and `actions` is
-        (k, m, q, d_x). A posterior mean is a line mean + slope z, if the new reward is z standard deviations above its
-        prediction.
+        The m states and their q actions may differ between candidates: `candidates` are (k, d), `states` (k, m, d_s),
+        and `actions` (k, m, q, d_x). If the new reward is z standard deviations above its prediction, the posterior
+        mean of an action is the line mean + slope z.
         """
         return _Lines(self.whole.look_ahead_lines(_of_this(candidates), _of_this(states), actions))
 

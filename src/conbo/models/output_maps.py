@@ -187,16 +187,16 @@ class Limits(OutputMap):
         return inner.clamp(self.low, self.high)
 
     def expected_slope(self, value: Tensor, noise: Tensor) -> Tensor:
-        """Return the derivative of the expected reward, clamped to its limits, with respect to `value`.
+        """Return the derivative of the clamped expected reward with respect to the noise-free value of the process.
 
-        `value` is the noise-free value of the process, and `noise` the variance of the noise.
+        It is 0 where the expected reward without clamping is not strictly between the bounds.
         """
         inner = value if self.tail is None else self.tail.expected(value, noise)
         slope = torch.ones_like(inner) if self.tail is None else self.tail.expected_slope(value, noise)
         return torch.where((inner > self.low) & (inner < self.high), slope, 0.0)
 
     def values(self, rewards: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Map rewards (n,) and noise variances (n,) as if there were no bounds, which noisy rewards may exceed."""
+        """Map rewards (n,) and noise variances (n,) without regard to the bounds, which noisy rewards may exceed."""
         return (rewards, noise) if self.tail is None else self.tail.values(rewards, noise)
 
     def rewards(self, values: Tensor) -> Tensor:

@@ -297,7 +297,7 @@ class ComparesStates(Protocol):
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
         """Return flags (m,): which states (m, d_s) have a correlation of at least `least` with a known state (k, d_s).
 
-        In such a state, the best action of the similar known state is a good start of a search.
+        In such a state, the best action of the similar known state is a good initial point for a search.
         """
 
     def similarity(self, points: Tensor, chosen: Tensor) -> Tensor:
@@ -324,8 +324,9 @@ class LooksAhead(Protocol):
     def look_ahead_lines(self, candidates: Tensor, states: Tensor, actions: Tensor) -> LookAheadLines:
         """Return the posterior means of q actions in each of m states, after one more reward at each of k candidates.
 
-        The `candidates` are (k, d), their `states` (k, m, d_s), and the `actions` in these (k, m, q, d_x). A posterior
-        mean is a line mean + slope z, if the new reward is z standard deviations above its prediction.
+        The m states and their q actions may differ between candidates: `candidates` are (k, d), `states` (k, m, d_s),
+        and `actions` (k, m, q, d_x). If the new reward is z standard deviations above its prediction, the posterior
+        mean of an action is the line mean + slope z.
         """
 
     def look_ahead_slopes(self, candidates: Tensor, points: Tensor) -> Tensor:

@@ -139,10 +139,10 @@ def nystrom_draws(kernel: Covariance, points: Features, n: int, generator: torch
 
 
 def random_normals(generator: torch.Generator, *shape: int) -> Tensor:
-    """Draw standard normal numbers of the given shape."""
+    """Draw a tensor of the given shape with standard normal entries."""
     return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
 
 def random_phases(generator: torch.Generator, *shape: int) -> Tensor:
-    """Draw angles of the given shape, uniform from 0 to 2π."""
+    """Draw a tensor of the given shape with angles that are uniform from 0 to 2π."""
     return 2 * pi * torch.rand(*shape, generator=generator, dtype=torch.float64)

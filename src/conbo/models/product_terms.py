@@ -50,11 +50,11 @@ class ProductTerm:
 
 @runtime_checkable
 class HasProductTerms(Protocol):
-    """A family of kernels whose covariance may be a sum of products of correlations."""
+    """A family of kernels whose covariance may be a sum of products σ² φ_S φ_X: see `ProductTerm`."""
 
     @property
     def terms(self) -> tuple[ProductTerm, ...]:
-        """The terms of the covariance as a sum of products of correlations; empty if it is not such a sum."""
+        """The terms σ² φ_S φ_X whose sum is the covariance; empty if the covariance is not such a sum."""
 
 
 def handles(terms: Sequence[ProductTerm], points: Tensor) -> bool:
@@ -68,7 +68,7 @@ def handles(terms: Sequence[ProductTerm], points: Tensor) -> bool:
 
 
 class TermLikelihoods:
-    """Computes log-likelihoods of rewards (n,) at points (n, d), whose covariance is a sum of product terms."""
+    """Computes log-likelihoods of rewards (n,) at points (n, d) for a kernel that is a sum of product terms."""
 
     def __init__(self, terms: Sequence[ProductTerm], points: Tensor, rewards: Tensor, n_parameters: int) -> None:
         self._rewards = np.ascontiguousarray(rewards.numpy())
@@ -120,7 +120,7 @@ class _PreparedTerm:
     def covariance(self, parameters: Array) -> tuple[Array, Array]:
         """Return scaled inputs (r, width, n) and covariances (r, n, n) of n points, for r sets of p parameters (r, p).
 
-        `width` is the number of scaled inputs of a point.
+        `width` is the number of scaled inputs of a point that the term depends on.
         """
         n = self._n
         scales = self._unit * np.exp(-parameters[:, self._owners])
@@ -153,8 +153,8 @@ class _PreparedTerm:
 def _prepared(block: TermBlock, points: Tensor) -> tuple[Array, Array]:
     """Return the features (width, n) of a block's columns at n points, and the indices (width,) of their lengthscales.
 
-    `width` is the number of features; a category may have several. An index says which parameter is the logarithm
-    of the feature's lengthscale.
+    `width` is the number of features; a categorical column may have several. An index says which parameter is the
+    logarithm of the feature's lengthscale.
     """
     owners = np.array(block.lengthscales, dtype=np.int64)[list(block.columns.owner)]
     features = block.columns.features(points[:, list(block.places)]).numpy()

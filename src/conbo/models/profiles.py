@@ -195,7 +195,9 @@ PROFILES: dict[str, Profile] = {profile.name: profile for profile in (MATERN52, 
 
 
 def profile_of(profile: str | Profile) -> Profile:
-    """Look up a built-in profile, a correlation as a function of the distance between scaled inputs, by its name.
+    """Look up a built-in profile by its name.
+
+    A profile is a stationary correlation as a function of the distance between scaled inputs.
 
     Parameters
     ----------

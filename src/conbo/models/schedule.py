@@ -49,8 +49,8 @@ def begins_with(n: int) -> int:
 def block_ends(n: int) -> list[int]:
     """Return the ends (row numbers) of the blocks of rows in which a Cholesky factor with n rows is built.
 
-    One more row changes only the last block or begins a new one. More blocks change only at those n at which the number
-    of rewards to which hyperparameters are fitted, `fitted_rewards(n)`, takes its next step.
+    One more row extends the last block or begins a new one. Other blocks change only where `fitted_rewards(n)`, the
+    number of rewards to which hyperparameters are fitted, jumps to its next value.
     """
     first = fitted_rewards(n)
     return [*range(LONG_BLOCK, first, LONG_BLOCK), *range(first, n, SHORT_BLOCK), n]

@@ -52,7 +52,7 @@ class SeedEffect:
 
     @property
     def n_seeds(self) -> float:
-        """Number N of seeds that there are: infinite, or that for which `between` is -1/(N-1)."""
+        """Number N of seeds that exist: infinite if `between` is 0, otherwise the N for which `between` is -1/(N-1)."""
         return round(1 - 1 / self.between) if self.between else inf
 
     @property
@@ -83,8 +83,8 @@ class SeedEffect:
     def next_seed(self, seeds: Tensor) -> Tensor:
         """Return the seed (1,) of a new reward, given those of n observed rewards (n,).
 
-        It is NEW_SEED or, if all seeds have been used, the one that was used least often: the effect of one more seed
-        would make the covariance indefinite.
+        It is NEW_SEED, unless all N existing seeds have been used. Then it is the one that was used least often,
+        because the effect of a further seed would make the covariance indefinite.
         """
         used, times = seeds.unique(return_counts=True)
         return seeds.new_tensor([NEW_SEED]) if len(used) < self.n_seeds else used[times.argmin()][None]

@@ -127,10 +127,11 @@ class SeededFamily(ExtendedFamily):
         return len(self.states.categories) + len(self.actions.categories) if self.function else 0
 
     def _split(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Split p parameters (..., p) into three: those of the family without seeds, and two kinds for the effects.
+        """Split p parameters (..., p) into three parts, of which two belong to the effects of seeds.
 
-        The latter are the log-lengthscales of the function that each seed adds to the rewards, and the log-variances of
-        the constant and the function that it adds. Parameters that the family does not have are left out.
+        The first part has all parameters of the family without seeds, the second the log-lengthscales of the function
+        that each seed adds to the rewards, and the third the log-variances of the constant and the function that it
+        adds. Parameters that the family does not have are left out.
         """
         n_l, n_e, n_v, n_m = self.family.n_lengthscales, self._n_effect, self.family.n_variances, self._n_parts
         lengthscales, effect, own, mine, rest = parameters.split(

@@ -19,9 +19,10 @@ def snap(space: Space, points: Tensor) -> Tensor:
 
 
 def snap_actions(space: Space, actions: Tensor, states: Tensor | None = None) -> Tensor:
-    """Return valid actions (..., d_x) near the given ones; if states (..., d_s) are given, feasible ones if possible.
+    """Return valid actions (..., d_x) near the given ones.
 
-    In a valid action, the column of an integer or a category holds the exact encoding of one of its values.
+    In a valid action, the column of an integer or a category holds the exact encoding of one of its values. If states
+    (..., d_s) are given, the results are also feasible in these states, wherever feasible actions are found.
     """
     if states is None or space.feasible_set is None:
         return torch.from_numpy(space.snap_actions(actions.cpu().numpy())).to(actions)
@@ -96,9 +97,9 @@ def feasible_pairs(space: Space, states: Tensor, actions: Tensor) -> Tensor | No
 def violations(space: Space, states: Tensor, actions: Tensor) -> Tensor | None:
     """Return the largest violation (..., p) of a linear constraint by actions (p, d_x) in states (..., d_s).
 
-    It is relative to the range of the constraint over the unit cube, and 0 if all constraints are satisfied. The result
-    is None if no action violates any constraint. If the constraints do not depend on the state, the result has one row
-    for all states.
+    A violation is measured relative to the range of the constraint's slack over the unit cube. It is 0 if all
+    constraints are satisfied, and the result is None if no action violates any of them. If the constraints do not
+    depend on the state, the result has one row for all states.
     """
     if space.feasible_set is None or space.feasible_set.limits is None:
         return None

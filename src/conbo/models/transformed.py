@@ -145,8 +145,9 @@ class TransformedPosterior:
     def look_ahead_lines(self, candidates: Tensor, states: Tensor, actions: Tensor) -> "TransformedLines":
         """Return the posterior means of q actions in each of m states, after one more reward at each of k candidates.
 
-        The `candidates` are (k, d), their `states` (k, m, d_s), and the `actions` in these (k, m, q, d_x). A posterior
-        mean is a line mean + slope z, if the new reward is z standard deviations above its prediction.
+        The m states and their q actions may differ between candidates: `candidates` are (k, d), `states` (k, m, d_s),
+        and `actions` (k, m, q, d_x). If the new reward is z standard deviations above its prediction, the posterior
+        mean of an action is the line mean + slope z.
         """
         k, m, q, _ = actions.shape
         points = torch.cat([states[:, :, None].expand(k, m, q, -1), actions], -1).flatten(0, 2)

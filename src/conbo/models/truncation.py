@@ -58,10 +58,11 @@ class Sites:
 def floor_of(points: Tensor, rewards: Tensor) -> float | None:
     """Return the floor at which standardized rewards (n,) at points (n, d) seem to be clipped; None if there is none.
 
-    Rewards seem clipped if at least MIN_TIED points have the lowest reward, at least MIN_FREE rewards are above it and
-    all differ from each other, and the lowest is not far below them. If other rewards are equal too, rewards may be
-    counts or scores, and if the lowest is far below the others, it may be a penalty. With more than MOST_CENSORED
-    rewards, the result is None, because approximating the censored ones would take too long.
+    Rewards seem clipped if three conditions hold. At least MIN_TIED points have the lowest reward. At least MIN_FREE
+    rewards are higher, and no two of these are equal; otherwise rewards may be counts or scores. The gap between the
+    lowest reward and the others is at most the range of the others; otherwise the lowest may be a penalty. A point that
+    was evaluated again with the same reward counts once. With more than MOST_CENSORED rewards, clipped or not, the
+    result is None, because approximating the clipped ones would take too long.
     """
     if not MIN_TIED + MIN_FREE <= len(rewards) <= MOST_CENSORED:
         return None
