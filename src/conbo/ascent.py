@@ -50,7 +50,7 @@ class Ascent:
 
 
 def holding(function: BatchedFunction, columns: tuple[int, ...]) -> BatchedFunction:
-    """Return the same function for searches that do not change these columns: its gradient is zero there."""
+    """Return the function with a gradient of zero in the given columns, so that searches do not change them."""
     if not columns:
         return function
 

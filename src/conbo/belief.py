@@ -107,9 +107,9 @@ class Belief:
         return contains(self.space, points)
 
     def spread(self, points: Tensor) -> Tensor:
-        """Make points (n, d) feasible by changing their actions.
+        """Return valid points (n, d) with infeasible actions replaced by feasible ones, wherever any are found.
 
-        This is done in a way that keeps evenly spread points about evenly spread.
+        Actions that were evenly spread over the unit cube become roughly evenly spread over the feasible actions.
         """
         return spread(self.space, points)
 

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 class StateDistribution(Protocol):
     """The distribution P[s] of states in the unit cube.
 
-    Each integer or category occupies an interval of its column's range [0, 1], and is encoded as a number in it: its
-    center, except for integers on a log scale.
+    Each integer or category occupies an interval of its column's range [0, 1]. It is encoded as the center of this
+    interval or, if it is an integer on a log scale, as another number in it.
     """
 
     @property
@@ -40,13 +40,13 @@ class StateDistribution(Protocol):
         """Whether `transform` applies the exact quantile function of each column."""
 
     def sample(self, n: int, generator: torch.Generator) -> Tensor:
-        """Draw n independent states (n, d) from P[s]."""
+        """Draw n independent states (n, d_s) from P[s]."""
 
     def transform(self, u: Array) -> Array:
-        """Map uniform points u (n, d) of the unit cube to states (n, d) that follow P[s]."""
+        """Map uniform points u (n, d_s) of the unit cube to states (n, d_s) that follow P[s]."""
 
     def from_uniform(self, u: Tensor) -> Tensor:
-        """Map a tensor of uniform points u (n, d) of the unit cube to a tensor of states (n, d) that follow P[s]."""
+        """Do the same as `transform` for tensors: map uniform points u (n, d_s) to states (n, d_s)."""
 
     def density(self, states: Tensor) -> Tensor:
         """Return the density (...) of P[s] at states (..., d_s).
@@ -55,10 +55,13 @@ class StateDistribution(Protocol):
         """
 
     def listed(self, max_states: int = MAX_STATES) -> tuple[Array, Array] | None:
-        """Return all states (m, d) and their probabilities (m,), or None if there are more than `max_states`."""
+        """Return all states (m, d_s) of positive probability with their probabilities (m,).
+
+        The result is None if there are more than `max_states` states.
+        """
 
     def finite(self, max_states: int = MAX_STATES) -> tuple[Tensor, Tensor] | None:
-        """Return tensors of all states (m, d) and probabilities (m,), or None if there are more than `max_states`."""
+        """Return the same as `listed`, as tensors: states (m, d_s) and probabilities (m,), or None."""
 
 
 def bind(recipe: RecipeLike, space: Space) -> StateDistribution:
@@ -71,7 +74,7 @@ def bind(recipe: RecipeLike, space: Space) -> StateDistribution:
 
 
 def _bind(recipe: RecipeLike, space: Space) -> StateDistribution:
-    """Build P[s] from the user's `state_distribution`, without leaving out states that have no feasible action."""
+    """Build P[s] from the user's `state_distribution`, including states that have no feasible action."""
     if recipe is None:
         recipe = Uniform()
     if isinstance(recipe, Mapping):
@@ -98,18 +101,18 @@ class IndependentStates:
     has_quantile: ClassVar[bool] = True
 
     def sample(self, n: int, generator: torch.Generator) -> Tensor:
-        """Draw n independent states (n, d) from P[s]."""
+        """Draw n independent states (n, d_s) from P[s]."""
         return self.from_uniform(uniform(n, len(self.marginals), generator))
 
     def transform(self, u: Array) -> Array:
-        """Map uniform points u (n, d) to states (n, d) that follow P[s], by the quantile function of each column."""
+        """Map uniform points u (n, d_s) to states (n, d_s) that follow P[s], by each column's quantile function."""
         states = np.empty(u.shape)
         for column, one in enumerate(self.marginals):
             states[..., column] = one.quantile(u[..., column])
         return states
 
     def from_uniform(self, u: Tensor) -> Tensor:
-        """Map a tensor of uniform points u (n, d) of the unit cube to a tensor of states (n, d) that follow P[s]."""
+        """Do the same as `transform` for tensors: map uniform points u (n, d_s) to states (n, d_s)."""
         return tensor(self.transform(array(u)))
 
     def density(self, states: Tensor) -> Tensor:
@@ -121,7 +124,7 @@ class IndependentStates:
         return tensor(density)
 
     def listed(self, max_states: int = MAX_STATES) -> tuple[Array, Array] | None:
-        """Return all states (m, d) of positive probability with their probabilities (m,).
+        """Return all states (m, d_s) of positive probability with their probabilities (m,).
 
         The result is None if there are more than `max_states` states.
         """
@@ -135,7 +138,7 @@ class IndependentStates:
         return states[positive], probabilities[positive]
 
     def finite(self, max_states: int = MAX_STATES) -> tuple[Tensor, Tensor] | None:
-        """Return tensors of all states (m, d) and probabilities (m,), or None if there are more than `max_states`."""
+        """Return the same as `listed`, as tensors: states (m, d_s) and probabilities (m,), or None."""
         return tensors(self.listed(max_states))
 
 
@@ -149,14 +152,14 @@ class FeasibleStates:
 
     base: StateDistribution  # without the restriction
     space: Space
-    pool: Array  # (m, d), all such states if there are finitely many, otherwise quasi-random ones
+    pool: Array  # (m, d_s), all such states if there are finitely many, otherwise quasi-random ones
     probabilities: Array  # (m,), probabilities of the states in the pool
     share: float  # probability of a state with a feasible action under `base`
     complete: bool  # whether all states are in the pool
     has_quantile: ClassVar[bool] = False
 
     def sample(self, n: int, generator: torch.Generator) -> Tensor:
-        """Draw n independent states (n, d) that have a feasible action, by rejection sampling."""
+        """Draw n independent states (n, d_s) that have a feasible action, by rejection sampling."""
         import torch
 
         accepted = self.base.sample(0, generator)
@@ -166,17 +169,14 @@ class FeasibleStates:
         return accepted[:n]
 
     def transform(self, u: Array) -> Array:
-        """Map uniform points u (n, d) of the unit cube to states (n, d) of the pool.
+        """Map uniform points u (n, d_s) of the unit cube to states (n, d_s) of the pool.
 
         States are chosen in proportion to their probabilities.
         """
         return self.pool[transport(u, self.pool, self.probabilities)]
 
     def from_uniform(self, u: Tensor) -> Tensor:
-        """Map a tensor of uniform points u (n, d) of the unit cube to a tensor of states (n, d) of the pool.
-
-        States are chosen in proportion to their probabilities.
-        """
+        """Do the same as `transform` for tensors: map uniform points u (n, d_s) to states (n, d_s)."""
         return tensor(self.transform(array(u)))
 
     def density(self, states: Tensor) -> Tensor:
@@ -186,14 +186,14 @@ class FeasibleStates:
         return self.base.density(states) * tensor(possible / self.share)
 
     def listed(self, max_states: int = MAX_STATES) -> tuple[Array, Array] | None:
-        """Return all states (m, d) of positive probability with their probabilities (m,).
+        """Return all states (m, d_s) of positive probability with their probabilities (m,).
 
         The result is None if there are more than `max_states` states.
         """
         return (self.pool, self.probabilities) if self.complete and len(self.pool) <= max_states else None
 
     def finite(self, max_states: int = MAX_STATES) -> tuple[Tensor, Tensor] | None:
-        """Return tensors of all states (m, d) and probabilities (m,), or None if there are more than `max_states`."""
+        """Return the same as `listed`, as tensors: states (m, d_s) and probabilities (m,), or None."""
         return tensors(self.listed(max_states))
 
     def _possible(self, states: Array) -> NDArray[np.bool_]:

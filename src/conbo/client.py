@@ -28,8 +28,8 @@ __all__ = ["Client", "RemotePolicy"]
 class Client:
     """A study on a service that `conbo serve` runs, with most methods of `Study`.
 
-    Requests that get no answer are repeated for up to a minute, except those of `enqueue`. The service handles a
-    repeated request only once.
+    Requests that get no response, or find the service busy, are repeated for up to a minute, except those of `enqueue`.
+    The service handles a repeated request only once.
 
     Parameters
     ----------
@@ -42,13 +42,13 @@ class Client:
     worker
         Name of this client in lists of workers; by default the name of the machine.
     timeout
-        Seconds to wait for an answer. A suggestion may have to wait for those of other clients.
+        Seconds to wait for a response. A suggestion may have to wait until other clients have received theirs.
 
     Raises
     ------
     SettingError
-        If the URL does not begin with http:// or https://, is malformed, or contains a token or a password, the name
-        cannot be that of a study, or the timeout is not positive.
+        If the URL is malformed, does not begin with http:// or https://, or contains a user name, a password or a
+        query; if the token or the name of the study is not valid; or if the timeout is out of range.
 
     Examples
     --------
@@ -112,7 +112,7 @@ class Client:
     @overload
     def ask(self, n: int, state: Point | None = None, *, lease: float = LEASE) -> list[Trial]: ...
     def ask(self, n: int | None = None, state: Point | None = None, *, lease: float = LEASE) -> Trial | list[Trial]:
-        """Suggest the next trial, or several together.
+        """Suggest the next trial, or several together. Enqueued trials come first.
 
         Parameters
         ----------
@@ -126,7 +126,7 @@ class Client:
         Returns
         -------
         Trial or list of Trial
-            The new trials.
+            The trial or trials to evaluate.
 
         Raises
         ------
@@ -248,7 +248,7 @@ class Client:
         ----------
         fresh
             Whether requests wait until the service has fitted the model to all rewards. Otherwise they do not wait, and
-            may be answered without the latest rewards.
+            the actions may ignore the latest rewards.
 
         Returns
         -------
@@ -295,7 +295,7 @@ class Client:
         SettingError
             If the objective cannot be called, or a setting is out of range.
         ConboError
-            If the objective failed ten times in a row.
+            If ten trials in a row failed.
         AccessError
             If the service refuses a request.
         """
@@ -316,7 +316,7 @@ class Client:
 
 
 def _trial(record: Mapping[str, Any]) -> Trial:
-    """Create a trial from its JSON record in an answer of the service."""
+    """Create a trial from its JSON record in a response from the service."""
     measured, reward = record["outcomes"], record["reward"]
     return Trial(
         number=record["number"],

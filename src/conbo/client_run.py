@@ -1,4 +1,4 @@
-"""Evaluates an objective for a study on a service, while a thread renews the lease of the trial."""
+"""Evaluates an objective for a study on a service, while a thread renews the lease of the current trial."""
 
 from __future__ import annotations
 
@@ -104,9 +104,10 @@ class ClientRun:
                 self._fail(trial, located_text(error), error)
 
     def _attempt(self, trial: Trial) -> Exception | None:
-        """Evaluate a trial and tell its outcomes; return the error if the evaluation failed.
+        """Evaluate a trial and tell the service its outcomes; return the error if the evaluation failed.
 
-        Errors of the service are raised, because they say nothing about the trial.
+        The evaluation has also failed if the service rejects its outcomes with a RewardError.  All other errors of the
+        service are raised, because they say nothing about the trial.
         """
         try:
             outcomes = outcomes_of(self._objective(*trial.arguments))

@@ -1,7 +1,7 @@
 """Common random numbers: which random seeds the trials of a study may have.
 
-A seed is an integer that is passed to the simulator. A study may list its seeds, such as recorded days; then no others
-are used.
+A seed is an integer that is passed to the simulator. A study may list the seeds that are allowed, for example if each
+seed stands for a recorded day that the simulator replays.
 """
 
 from __future__ import annotations
@@ -59,8 +59,9 @@ class SeedRule:
     def filled(self, used: Iterable[int | None], chosen: Sequence[int | None]) -> list[int]:
         """Return the `chosen` seeds of new trials, with None and negative numbers replaced by new seeds.
 
-        Every None gets a new seed of its own, and equal negative numbers get the same new seed.  New seeds are those
-        that no trial has used, then those that were used least often; `used` are the seeds of earlier trials.
+        Every None becomes a new seed of its own.  A negative number is a placeholder: equal ones become the same new
+        seed.  New seeds are those that no trial has used, then those that were used least often; `used` are the seeds
+        of earlier trials.
         """
         new = iter(self.new([*used, *(seed for seed in chosen if seed is None or seed >= 0)], len(chosen)))
         shared: dict[int, int] = {}
@@ -119,9 +120,10 @@ def check_seed(rule: SeedRule | None, seed: object) -> None:
 
 
 def is_seed(value: object) -> bool:
-    """Return whether a value can be a simulator seed: an integer from 0 to 2**63 - 1, which databases can hold.
+    """Return whether a value can be a simulator seed: an integer from 0 to 2**63 - 1.
 
-    Any integer type is accepted, such as those of NumPy. Seeds that users give are converted to int elsewhere.
+    Databases cannot hold larger integers. Any integer type is accepted, such as those of NumPy. Seeds that users give
+    are converted to int elsewhere.
     """
     return isinstance(value, numbers.Integral) and not isinstance(value, bool) and 0 <= int(value) <= LARGEST_SEED
 

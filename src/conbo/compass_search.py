@@ -1,7 +1,9 @@
 """Compass search: a local search for the action with the highest value of a function, without derivatives.
 
-It tries a step along every parameter in both directions, moves if the value rises, and otherwise halves the step. An
-integer changes by at least one, and every other category is tried. All neighbors are evaluated in one call.
+Each round evaluates all neighbors of the current action in one call. A neighbor differs in one parameter: a number is
+one step higher or lower, where an integer changes by at least one, and a category is replaced by one of the others. If
+some neighbors have higher values, the search moves to the best of them, or to the combination of all their changes if
+that is better still. Otherwise, the step is halved.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,7 +22,7 @@ def compass_search(space: Space, function: Callable[[Array], Array], start: Arra
     Parameters
     ----------
     space
-        The space of the actions.
+        The space that the actions belong to; its constraints are ignored.
     function
         Maps k actions (k, d_x) to values (k,), which are maximized.
     start
@@ -49,7 +51,8 @@ def compass_search(space: Space, function: Callable[[Array], Array], start: Arra
 def _neighbors(space: Space, action: Array, step: float) -> Iterator[Array]:
     """Yield the neighbors of an action (d_x,), each of which differs from it in one parameter.
 
-    Numbers change by `step` in the unit cube, integers by at least one, and categories to each of the others.
+    A number moves up and down by `step` in the unit cube, but an integer changes by at least one.  A category is
+    replaced by each of the others.
     """
     for column, parameter in enumerate(space.actions.values()):
         here = action[column]

@@ -1,4 +1,4 @@
-"""Sends HTTP requests to a service, and repeats them for up to a minute if there is no answer."""
+"""Sends HTTP requests to a service, and repeats them for up to a minute if there is no response."""
 
 import json
 import random
@@ -40,13 +40,13 @@ class Connection:
     token
         A token that ``conbo token`` has printed; None if the service needs none.
     timeout
-        Seconds to wait for an answer.
+        Seconds to wait for a response.
 
     Raises
     ------
     SettingError
-        If the URL does not begin with http:// or https://, is malformed, or contains a token or a password, or the
-        timeout is not positive.
+        If the URL is malformed, does not begin with http:// or https://, or contains a user name, a password or a
+        query; if the token is not valid; or if the timeout is out of range.
     """
 
     def __init__(self, url: str, token: str | None, timeout: float) -> None:
@@ -66,19 +66,19 @@ class Connection:
         self._opener = build_opener(_NoRedirects, *([ProxyHandler({})] if here else []))
 
     def call(self, method: str, path: str, body: dict[str, Any] | None = None, again: bool = True) -> dict[str, Any]:
-        """Send a request, and return the answer.
+        """Send a request, and return the response.
 
         Parameters
         ----------
         method, path, body
-            HTTP method, path after the URL of the service, and content, which is sent as JSON.
+            The HTTP method, the path after the URL of the service, and the content, which is sent as JSON.
         again
-            Whether the request is repeated, for up to a minute, if there is no answer or the service is busy.
+            Whether the request is repeated, for up to a minute, if there is no response or the service is busy.
 
         Returns
         -------
         dict
-            The answer, read as JSON.
+            The content of the response, read as JSON.
 
         Raises
         ------
@@ -86,8 +86,10 @@ class Connection:
             If the service refuses the request.
         StorageError
             If the service, or its database, cannot be reached.
+        SettingError
+            If `body` cannot be written as JSON.
         ConboError
-            Any other error of the library that the service reports.
+            If the service reports another error; its class is the one that the service names.
         """
         began, pause = time.monotonic(), 0.1
         while True:
@@ -134,7 +136,10 @@ def _parts(url: object) -> SplitResult | None:
 
 
 def _object(content: bytes) -> dict[str, Any]:
-    """Return the JSON object in an answer; raise HTTPException if it is cut off, or a page of somebody else."""
+    """Return the JSON object in the content of a response; raise HTTPException if the content is anything else.
+
+    It may be cut off, or a page that a proxy sends in place of the service.
+    """
     try:
         answer = json.loads(content)
     except (ValueError, RecursionError):
@@ -157,9 +162,9 @@ def _error(error: HTTPError) -> tuple[type[ConboError], str]:
 
 
 def seconds_to_wait(retry_after: str) -> float:
-    """Return the seconds to wait according to an HTTP Retry-After header, a number or a date.
+    """Return the seconds to wait according to an HTTP Retry-After header, which holds a number of seconds or a date.
 
-    The result is never negative, and 0 if the header is neither, or is NaN.
+    The result is never negative, and 0 if the header is not valid.
     """
     with suppress(ValueError):
         seconds = float(retry_after)

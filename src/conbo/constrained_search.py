@@ -2,16 +2,16 @@
 
 An action is *confidently feasible* if its probability of satisfying all learned constraints is at least the required
 confidence.  The best action is the one with the highest expected reward among those that are confidently feasible; if
-there is none, it is the action with the highest probability.  One score expresses both: the expected reward of a
-confidently feasible action, and otherwise the logarithm of the probability, lowered far below all rewards.
+there is none, it is the action with the highest probability.  Actions are therefore compared by a score: the expected
+reward of a confidently feasible action, and otherwise the logarithm of the probability, lowered far below all rewards.
 
 First, a search in each state ignores the constraints.  If the action that it finds is confidently feasible, it is the
-answer.  In all other states, a pool of actions is scored.  Local searches start from the actions with the highest
-scores that are far enough apart, and maximize the expected reward minus a penalty for missing confidence, which is
-larger in a second round.  If none of these searches starts or ends at a confidently feasible action, further searches
-maximize the probability itself.  Of all actions at which searches start or end, the one with the highest score is the
-answer.  The models of the constraints are averaged over their hyperparameters; only the pool is scored without this
-averaging, to save time.
+result.  In all other states, a pool of actions is scored.  Local searches start from the action that the first search
+found, and from actions of the pool that have the highest scores and are far enough apart.  They maximize the expected
+reward minus a penalty for missing confidence.  A second round continues from where they end, with a larger penalty.  If
+none of these searches starts or ends at a confidently feasible action, further searches maximize the probability
+itself.  Of all actions at which searches start or end, the one with the highest score is the result.  The models of the
+constraints are averaged over their hyperparameters; only the pool is scored without this averaging, to save time.
 """
 
 from collections.abc import Callable, Sequence
@@ -57,9 +57,10 @@ class ConstrainedSearch:
     def best(self, states: Tensor, starts: int = 4, steps: int = 10) -> BestActions:
         """Find, for each state (m, d_s), the best action that satisfies the constraints with the required confidence.
 
-        If no such action is found, the result is the action that most probably satisfies the constraints.  A first
-        search, of at most `steps` iterations, ignores the constraints.  In states where its result does not satisfy
-        them, further local searches start from this result and from up to `starts` of the best actions in the pool.
+        If no such action is found, the result is the one found that most probably satisfies the constraints.  A first
+        search, of at most `steps` iterations, ignores the constraints.  In states where its result lacks the required
+        confidence, further local searches start from this result and from the best actions of the pool, at most
+        `starts` of them.
         """
         chunk = max(1, MOST_POINTS // len(self.actions))
         return BestActions.joined([self._best(some, starts, steps) for some in states.split(chunk)])
@@ -79,7 +80,7 @@ class ConstrainedSearch:
         return BestActions(chosen, self.posterior.mean(torch.cat([states, chosen], -1)), found)
 
     def _searched(self, states: Tensor, free: Tensor, starts: int) -> tuple[Tensor, Tensor]:
-        """Search in each of m states (m, d_s) for the best action that satisfies the constraints.
+        """Search in each of m states (m, d_s) for good actions that satisfy the constraints.
 
         In each state, there are k local searches.  One starts from `free` (m, d_x), the best action without
         constraints, and the others, at most `starts`, from actions of the pool.  Return the k actions at which the
@@ -132,7 +133,8 @@ class ConstrainedSearch:
         """Maximize `objective` by local searches from k actions `first` (m, k, d_x) in each of m states (m, d_s).
 
         `objective` maps points (n, d) and a penalty to values (n,) and gradients (n, d).  There is one round of
-        searches per penalty, and each round starts where the one before ended.  Return valid actions (m, k, d_x).
+        searches per penalty, and each round starts where the one before ended.  Return the actions (m, k, d_x) at
+        which the last round ends, with integers and categories at valid values.
         """
         (m, k, d_x), at = first.shape, first.flatten(0, 1)
         rows = states.repeat_interleave(k, 0)

@@ -25,9 +25,9 @@ class OutcomeProcess(GaussianProcess):
     """A Gaussian process for a constrained outcome, with a wider prior on the kernel's variances than for rewards.
 
     Many outcomes are nearly polynomial in the action. Long lengthscales with large variances predict such functions
-    well, but the usual prior rules them out. Accuracy matters more than for rewards: the policy keeps a distance from
-    the boundary of the constraint that is proportional to the model's standard deviation there, so an uncertain model
-    keeps it away from good actions.
+    well, but the usual prior makes them very improbable. Accuracy matters more than for rewards: the larger the model's
+    standard deviation is at the boundary of the constraint, the farther the policy stays away from this boundary. An
+    uncertain model therefore keeps the policy away from good actions.
     """
 
     wide_variances: ClassVar[bool] = True
@@ -42,7 +42,8 @@ FEWEST_FAILURES = 2  # fewest failures to which a model is fitted, because a sin
 class ConstraintLearner:
     """Fits a model to the slacks of each constraint, and another model to successes and failures of evaluations.
 
-    The slack of a measured outcome is the amount by which it satisfies its constraint, negative if it violates it.
+    The slack of a measured outcome is the amount by which it satisfies its constraint.  It is negative if the
+    constraint is violated.
     """
 
     def __init__(self, constraints: OutcomeConstraints, confidence: float, shelf: Shelf | None = None) -> None:
@@ -60,9 +61,9 @@ class ConstraintLearner:
     ) -> LearnedConstraints | None:
         """Fit the models of all constraints to completed and failed trials.
 
-        `told` holds the completed trials, and `failed` (f, d) the points of the failed ones.  The outcomes of an
-        `earlier` study are used as well.  The result is None if there are no constraints on outcomes and too few
-        failures to learn from.
+        `told` holds the completed trials of this study, `failed` (f, d) the points of its failed ones, and `earlier`
+        the completed trials of an earlier study.  The result is None if there are no constraints on outcomes and too
+        few failures to learn from.  Raises ConboError if a constrained outcome was never measured.
         """
         outcomes = tuple(
             self._outcome(name, constraint, space, states, told, earlier)
@@ -107,7 +108,8 @@ def _learned(name: str, belief: Belief, slacks: Observations) -> LearnedConstrai
 def _slacks(told: Observations, name: str, constraint: OutcomeConstraint) -> Observations:
     """Return the points where an outcome was measured, with slacks in place of rewards.
 
-    A slack is the amount by which the measured outcome satisfies the constraint, negative if it violates it.
+    A slack is the amount by which the measured outcome satisfies the constraint.  It is negative if the constraint is
+    violated.
     """
     values = told.measured.get(name, torch.full_like(told.rewards, nan))
     known = values.isfinite()

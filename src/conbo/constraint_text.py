@@ -3,7 +3,8 @@
 The text follows a small grammar and is never evaluated as Python code:
 
     constraint  =  sum ("<=" | ">=" | "==") sum
-    sum         =  ["+" | "-"] product {("+" | "-") product}
+    sum         =  {sign} product {sign {sign} product}
+    sign        =  "+" | "-"
     product     =  factor {"*" factor}           with at most one name among the factors
     factor      =  number | name                 a name that is not an identifier is in quotes
 

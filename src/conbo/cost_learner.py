@@ -42,8 +42,9 @@ class CostLearner:
     def total(self, trials: Sequence[Trial]) -> tuple[float, float]:
         """Return the total cost of the trials that have ended, and that of the running ones.
 
-        If the cost of a running or failed trial is not known, its expected cost is used instead.  A completed trial
-        without a cost adds nothing: it is a result from elsewhere that was added to the study.
+        If costs are learned, those of running and failed trials are not known, and their expected costs are used
+        instead.  A completed trial without a learned cost adds nothing: it is a result from elsewhere that was added to
+        the study.
         """
         ended, running, unknown = 0.0, 0.0, list[Trial]()
         for trial in trials:

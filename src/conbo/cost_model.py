@@ -62,7 +62,7 @@ class CostModel:
 def fit_costs(
     space: Space, points: Tensor, costs: Tensor, known: Callable[[Tensor], Tensor] | None = None
 ) -> CostModel:
-    """Fit a model to the costs (n,) of points (n, d); `known` is the user's cost function, if there is one."""
+    """Fit a model to the costs (n,) of points (n, d); `known` is the user's cost function, or None."""
     logs = costs.log()
     shift, scale = float(logs.mean()), float(logs.std()) if len(logs) > 1 else 0.0
     scale = scale if scale > 1e-9 else log(1.1)  # equal costs may still differ at other points

@@ -28,7 +28,7 @@ def check_cost(cost: object) -> None:
 
 
 def known_cost(function: KnownCost, state: dict[str, Value], action: dict[str, Value]) -> float:
-    """Return the user's cost function at a state and an action; raise SettingError unless it is positive and finite."""
+    """Return the cost of a point by the user's function; raise SettingError unless it is a positive, finite number."""
     where = f"state {state!r} and action {action!r}"
     try:
         value = function(dict(state), dict(action))
@@ -50,9 +50,9 @@ def check_told(cost: Cost, measured: Mapping[str, float]) -> None:
 
 
 def with_cost(measured: Mapping[str, float] | None, cost: float | None) -> dict[str, float]:
-    """Return the measured outcomes with the cost added to them.
+    """Return the measured outcomes, with the cost added to them if it is not None.
 
-    Raises RewardError if the outcomes are not a mapping, or if a cost is given and they already have one.
+    Raises RewardError if the outcomes are not a mapping, or if a cost is given and they already include one.
     """
     outcomes = {} if measured is None else dict(as_mapping(measured))
     if cost is None:
@@ -63,7 +63,7 @@ def with_cost(measured: Mapping[str, float] | None, cost: float | None) -> dict[
 
 
 def as_mapping(measured: object) -> Mapping[Any, Any]:
-    """Return the outcomes besides the reward unchanged; raise RewardError unless they are a mapping."""
+    """Return the given outcomes unchanged; raise RewardError unless they are a mapping."""
     if not isinstance(measured, Mapping):
         raise RewardError(f"outcomes must be a mapping from names to numbers, but got {shortened(repr(measured))}.")
     return measured

@@ -79,8 +79,8 @@ def _plain(series: Any) -> list[Any]:
 def _fitting(values: Sequence[Any], backend: str) -> list[Any]:
     """Return the values of a column, as strings if the library `backend` cannot hold them in one column otherwise.
 
-    All libraries except pandas need values of one type. Integers and floats count as one, but integers of more than 64
-    bits do not.
+    All libraries except pandas need values of one type, and integers of at most 64 bits. Integers and floats together
+    count as one type.
     """
     kinds = {type(value) for value in values if value is not None}
     one_type = len(kinds) < 2 or kinds == {int, float}

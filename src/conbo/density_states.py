@@ -35,17 +35,18 @@ class WeightedStates:
 
     recipe: Density  # the user's density
     space: Space
-    pool: Array  # (m, d), states in the unit cube
+    pool: Array  # (m, d_s), states in the unit cube
     probabilities: Array  # (m,), probabilities of the states in the pool
     normalizer: float  # integral of the user's density, which need not be one
     complete: bool  # whether all states are in the pool
     has_quantile: ClassVar[bool] = False
 
     def sample(self, n: int, generator: torch.Generator) -> Tensor:
-        """Draw n independent states (n, d) from P[s].
+        """Draw n independent states (n, d_s) from P[s].
 
-        If the user gave a sampler, it draws the states.  If the user gave only an upper bound on the density, and the
-        pool does not hold all states, they are drawn by rejection sampling.  Otherwise, they are drawn from the pool.
+        If the user gave a sampler, it draws the states.  If there is no sampler, but an upper bound on the density, and
+        the pool does not hold all states, they are drawn by rejection sampling.  Otherwise, they are drawn from the
+        pool.
         """
         if self.recipe.sampler is not None:
             return self._sample_by_user(self.recipe.sampler, n, generator)
@@ -54,17 +55,14 @@ class WeightedStates:
         return self.from_uniform(uniform(n, self.space.n_state_dims, generator))
 
     def transform(self, u: Array) -> Array:
-        """Map uniform points u (n, d) of the unit cube to states (n, d) of the pool.
+        """Map uniform points u (n, d_s) of the unit cube to states (n, d_s) of the pool.
 
         States are chosen in proportion to their probabilities.
         """
         return self.pool[transport(u, self.pool, self.probabilities)]
 
     def from_uniform(self, u: Tensor) -> Tensor:
-        """Map a tensor of uniform points u (n, d) of the unit cube to a tensor of states (n, d) of the pool.
-
-        States are chosen in proportion to their probabilities.
-        """
+        """Do the same as `transform` for tensors: map uniform points u (n, d_s) to states (n, d_s)."""
         return tensor(self.transform(array(u)))
 
     def density(self, states: Tensor) -> Tensor:
@@ -75,7 +73,7 @@ class WeightedStates:
         return tensor(density.reshape(points.shape[:-1]) * inside(points))
 
     def listed(self, max_states: int = MAX_STATES) -> tuple[Array, Array] | None:
-        """Return all states (m, d) of positive probability with their probabilities (m,).
+        """Return all states (m, d_s) of positive probability with their probabilities (m,).
 
         The result is None if there are more than `max_states` states.
         """
@@ -84,7 +82,7 @@ class WeightedStates:
         return self.pool, self.probabilities
 
     def finite(self, max_states: int = MAX_STATES) -> tuple[Tensor, Tensor] | None:
-        """Return tensors of all states (m, d) and probabilities (m,), or None if there are more than `max_states`."""
+        """Return the same as `listed`, as tensors: states (m, d_s) and probabilities (m,), or None."""
         return tensors(self.listed(max_states))
 
     def _sample_by_user(
@@ -156,7 +154,7 @@ def _check_pool(recipe: Density, space: Space, probabilities: Array, normalizer:
 
 
 def _values(recipe: Density, space: Space, rows: Array) -> Array:
-    """Return the values (n,) of the user's density function at states (n, d).
+    """Return the values (n,) of the user's density function at states (n, d_s).
 
     Raises SpaceError if the function fails, or if a value is negative, not finite, or above the user's bound.
     """
@@ -189,15 +187,15 @@ def _density_value(value: object, state: Point) -> float:
 
 
 def _unit_density(recipe: Density, space: Space, rows: Array) -> Array:
-    """Convert the user's density to a density on the unit cube, without normalization: values (n,) at states (n, d)."""
+    """Convert the user's density to a density on the unit cube, not normalized: values (n,) at states (n, d_s)."""
     return _values(recipe, space, rows) * _volume_ratio(space, rows)
 
 
 def _volume_ratio(space: Space, rows: Array) -> Array:
-    """Return the volume (n,) in the user's units per volume of the unit cube, at states (n, d).
+    """Return the volume (n,) in the user's units per volume of the unit cube, at states (n, d_s).
 
     It is a product over parameters.  The factor of a real parameter is the derivative of its value with respect to its
-    column of the unit cube.  The factor of an integer or a category is one over the width of its interval there.
+    column of the unit cube.  The factor of an integer or a category is one over the width of its interval in the cube.
     """
     ratio = np.ones(len(rows))
     for column, parameter in enumerate(space.states.values()):

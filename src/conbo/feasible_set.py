@@ -38,7 +38,7 @@ CUTS = 12  # bisections of the line between two points
 
 @dataclass(frozen=True, eq=False)
 class FeasibleSet:
-    """The feasible points of a space: those that satisfy the linear limits and the user's function `feasible`.
+    """The feasible points of a space: those that satisfy the linear limits and that the user's function allows.
 
     Points (d,) are in the unit cube, with the columns of the state before those of the action.
     """
@@ -110,9 +110,9 @@ class FeasibleSet:
     def cut(self, inside: Array, towards: Array) -> Array:
         """Return the points (n, d) where lines from feasible points `inside` (n, d) leave the feasible set.
 
-        Each line goes to a point of `towards` (n, d), which has the same state.  A line that stays feasible is followed
-        to its end.  The results are feasible and found by bisection.  Categories keep the values that they have in
-        `inside`.
+        Each line goes to a point of `towards` (n, d), which has the same state.  If that point is feasible, it is the
+        result.  Otherwise, bisection finds a feasible point close to where the line leaves the set.  Categories keep
+        the values that they have in `inside`.
         """
         fixed = np.array([isinstance(p, Categorical) for p in self.parameters])
         towards = np.where(fixed, inside, towards)
@@ -169,9 +169,10 @@ class FeasibleSet:
         return result, feasible
 
     def _rounded(self, points: Array) -> tuple[Array, Flags]:
-        """Round integer coordinates of points (n, d) so that the limits hold; also return flags (n,) of success.
+        """Round integer coordinates of points (n, d) so that the limits hold; also return success flags (n,).
 
-        If the nearest integers violate a limit, real actions are moved first, and then integers by single steps.
+        If the nearest integers violate a limit, real actions are moved.  If that is not enough, integers are moved step
+        by step, and then real actions again.
         """
         assert self.limits is not None
         result = self.snap(points)
@@ -276,10 +277,11 @@ def _multipliers() -> NDArray[np.int64]:
 
 
 def _scrambled(points: Array, ways: NDArray[np.int64]) -> Array:
-    """Return pseudo-random versions (v, n, k) of n points (n, k) in the unit cube, one for each of v integers `ways`.
+    """Return v pseudo-random versions (v, n, k) of n points (n, k) in the unit cube.
 
-    Each of the k columns becomes an integer combination of two columns plus a constant, modulo one.  Points that are
-    uniform on the cube stay uniform, and the versions of a point are nearly independent.
+    The integers `ways` (v,) identify the versions: equal integers give equal versions.  Each of the k columns becomes
+    an integer combination of two columns plus a constant, modulo one.  Points that are uniform on the cube stay
+    uniform, and the versions of a point are nearly independent.
     """
     own, next_one = _multipliers()[ways].T[..., None, None]
     steps = ways[:, None] * _even_steps(points.shape[1])
@@ -297,9 +299,9 @@ def _integer_steps(k: int) -> Array:
 
 
 def _stepped(parameter: Parameter, values: Array, step: Array) -> Array:
-    """Add the integers `step` to values of an integer parameter, which are encoded as numbers in [0, 1].
+    """Add the integers `step` to the `values` of an integer parameter.
 
-    The sums are clipped to the parameter's range, and encoded in the same way.
+    Values are given and returned as numbers in [0, 1] that encode them.  The sums are clipped to the parameter's range.
     """
     assert isinstance(parameter, Integer)
     here = np.floor(parameter.scale.from_unit(values) + 0.5)

@@ -27,8 +27,8 @@ def state_kernel_of(states: Kernel) -> Kernel:
 def with_present_names(model: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
     """Convert the stored settings of a `GaussianProcess` to their current names.
 
-    Newer settings, which conbo 0.1 did not store, get their `defaults`.  But if the user chose a kernel's profile, only
-    one model is used, as in 0.1.
+    Settings that conbo 0.1 stored lack newer ones, which get their `defaults`.  But if the stored settings fix the
+    kernel's profile, a single model without main effects and output warping is used, as in 0.1.
     """
     renamed = "states" in model and "state_kernel" not in model
     settings = {"state_kernel" if renamed and name == "states" else name: value for name, value in model.items()}
@@ -38,7 +38,8 @@ def with_present_names(model: Mapping[str, Any], defaults: Mapping[str, Any]) ->
 def _from_0_1(model: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
     """Convert the settings of a `GaussianProcess` that conbo 0.1 stored.
 
-    Newer settings get their `defaults`.  But if the user chose a kernel's profile, only one model is used, as in 0.1.
+    Newer settings get their `defaults`.  But if the stored settings fix the kernel's profile, a single model without
+    main effects and output warping is used, as in 0.1.
     """
     settings = {name: value for name, value in model.items() if name != "actions"}
     single = {"main_effects": "none", "output_warping": "none", "members": 1}

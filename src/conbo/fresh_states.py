@@ -29,11 +29,12 @@ def plan_validation(
     seed: Sequence[int],
     states: Sequence[Point] | None = None,
 ) -> Validation:
-    """Plan the evaluations that validate a policy and, if a decision rule is given, compare the two.
+    """Plan the evaluations that validate a policy and, if a decision rule is given, compare it with the rule.
 
     The evaluations are in states that are drawn from P[s], or in the given `states`.  With a rule, half of the
-    `evaluations` are for the policy and half for the rule, in the same states.  If there are too few for two
-    of each in every given state, there is only one of each in every given state.  The result has no rewards yet.
+    `evaluations` are for the policy and half for the rule, in the same states.  In every given state, the policy is
+    evaluated at least twice if there are enough `evaluations`, and otherwise once; so is the rule.  The result has no
+    rewards yet.  Raises SettingError if there are too few `evaluations`.
     """
     space, rules = policy.belief.space, [policy] if rule is None else [policy, rule]
     n, generator = evaluations // len(rules), np.random.default_rng(list(seed))

@@ -65,8 +65,9 @@ class GaussianProcess:
         "auto" also tries kernels with an effect of the action that is the same in all states, and an effect of the
         state that is the same for all actions; "none" does not.
     output_warping
-        "auto" compresses a long tail of bad rewards by a learned power or logarithm if that is clearly more probable,
-        and treats equal lowest rewards of nearly exact evaluations as clipped at a floor; "none" does not.
+        "auto" compresses a long tail of bad rewards by a learned power or logarithm if that is clearly more probable.
+        If evaluations are nearly exact and the worst rewards are equal, it treats these as clipped at a floor. "none"
+        does neither.
     members
         Largest number of models that are averaged; 1 keeps the most probable one.
     actions

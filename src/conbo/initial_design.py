@@ -16,7 +16,7 @@ MOST_INITIAL_WITH_PRIOR = 2  # the same for a study with a prior, because an ear
 def default_size(space: Space, has_prior: bool) -> int:
     """Return the default size of the initial design: 2 d + 2 points for d parameters, but at most 20.
 
-    If the study has a prior (an earlier study), the default size is at most 2.
+    If the study has a prior (an earlier study), the default size is 2.
     """
     d = space.n_state_dims + space.n_action_dims
     return min(2 * d + 2, MOST_INITIAL_WITH_PRIOR if has_prior else MOST_INITIAL)

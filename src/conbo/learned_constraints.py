@@ -1,7 +1,8 @@
 """The probability that a point satisfies the learned constraints.
 
-The slack of an outcome is the amount by which it satisfies its constraint, negative if it violates it.  The slack of
-each constraint is modeled by its own Gaussian process, and constraints are assumed to be independent:
+The slack of an outcome is the amount by which it satisfies its constraint.  It is negative if the constraint is
+violated.  The slack of each constraint is modeled by its own Gaussian process, and constraints are assumed to be
+independent:
 
 ======  ==================  ==================================================================================
 symbol  here                meaning
@@ -41,9 +42,10 @@ ROUNDING = 1e-9  # tolerance when a probability is compared with the confidence
 
 @dataclass(frozen=True)
 class LearnedConstraint:
-    """The model of one constraint, which is satisfied if the expected slack is at least the threshold.
+    """The model of one constraint: a point satisfies it if the point's expected slack is at least the threshold.
 
-    A slack is the amount by which a measured outcome satisfies the constraint, negative if it violates it.
+    A slack is the amount by which a measured outcome satisfies the constraint.  It is negative if the constraint is
+    violated.
     """
 
     name: str
@@ -96,7 +98,7 @@ class LearnedConstraints:
         return self.outcomes if self.success is None else (*self.outcomes, self.success)
 
     def of_most_probable(self) -> "LearnedConstraints":
-        """Return the same constraints, with models that have only their most probable hyperparameters."""
+        """Return the same constraints, with models that use the most probable hyperparameters instead of an average."""
         if all(one.average is None for one in self.all):
             return self
         success = None if self.success is None else replace(self.success, average=None)
@@ -137,7 +139,7 @@ class LearnedConstraints:
 
     @property
     def wanted(self) -> float:
-        """The value of `levels` at which the probability of feasibility equals the required confidence."""
+        """The value of Φ⁻¹(P), see `levels`, at which P equals the required confidence."""
         return float(torch.special.ndtri(torch.tensor(self.confidence, dtype=torch.float64)))
 
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:

@@ -119,7 +119,11 @@ class Learner:
         return near
 
     def propose_improving(self, trials: Sequence[Trial], seed: int, state: Point) -> Array:
-        """Return the action (1, d_x) with the highest expected improvement over the best observed reward of a state."""
+        """Return the action (1, d_x) with the highest expected improvement in the given state.
+
+        The improvement is over the best reward observed in this state or, if there is none, over its best posterior
+        mean.
+        """
         there = torch.from_numpy(self._space.encode_states([state]))[0].to(self._device)
         generator = torch.Generator().manual_seed(seed)
         belief = self._with_pending(self._fitted(trials, states_as_actions=False), trials)
@@ -131,12 +135,13 @@ class Learner:
     def total_cost(self, trials: Sequence[Trial]) -> tuple[float, float]:
         """Return the total cost of the trials that have ended, and the total cost of the running ones.
 
-        If the cost of a running or failed trial is not known, its expected cost is used instead.
+        If costs are learned, those of running and failed trials are not known, and their expected costs are used
+        instead.
         """
         return self._costs.total(trials)
 
     def policy(self, trials: Sequence[Trial]) -> Policy:
-        """Return the policy that is learned from the trials; warn if the model makes it the same for every state."""
+        """Return the policy learned from the trials; warn if the model implies the same action for every state."""
         belief = self._fitted(trials, states_as_actions=False)
         # learned constraints can make the best action depend on the state even if the reward's model does not
         if self._method.policy is None and belief.constraints is None:

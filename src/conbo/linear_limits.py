@@ -34,7 +34,7 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class LinearLimits:
-    """J inequalities on points (d,) of the unit cube, which are linear in the user's units."""
+    """J inequalities that are linear in the user's units, as limits on points (d,) of the unit cube."""
 
     parameters: tuple[Parameter, ...]  # one for each of the d columns
     constraints: tuple[LinearConstraint, ...]
@@ -58,13 +58,13 @@ class LinearLimits:
 
     @cached_property
     def curved(self) -> bool:
-        """Whether some limit is a curved surface in the unit cube, because a column is on a log scale."""
+        """Whether limits may be curved surfaces in the unit cube, because some column is on a log scale."""
         return bool(self.scales[2].any())
 
     def values(self, points: Array, first: int = 0) -> Array:
         """Convert points (..., columns) of the unit cube to values (..., columns) in the user's units.
 
-        `points` may have only the columns from index `first` on.
+        `points` may hold only some adjacent columns; `first` is the index of the first of them.
         """
         low, width, log_ratio = self.scales
         if points.shape[-1] < len(low):
@@ -77,7 +77,8 @@ class LinearLimits:
     def used(self, points: Array, first: int = 0) -> Array:
         """Return, for each of the J limits, the sum (..., J) of coefficients times values in the user's units.
 
-        The sum is over the columns of `points` (..., columns), which are those from index `first` on.
+        The sum is over the columns of `points` (..., columns), which may be only some adjacent ones; `first` is the
+        index of the first of them.
         """
         return self.values(points, first) @ self.coefficients[:, first : first + points.shape[-1]].T
 
@@ -206,11 +207,11 @@ class LinearLimits:
         return both[:, 0], both[:, 1]
 
     def nearest(self, point: Array, movable: Flags, limits: Flags | None = None) -> Array | None:
-        """Return the nearest point (d,) that satisfies all J limits, or only those flagged by `limits` (J,).
+        """Return the point (d,) nearest to `point` that satisfies all J limits, or only those flagged by `limits` (J,).
 
-        Only `movable` columns (d,) of the given `point` change, and integers get whole values.  The distance is the sum
-        of the columns' distances, each as a fraction of the column's range.  The result is None if there is no such
-        point.
+        Only `movable` columns (d,) change, except categories, and integers get whole values.  The distance is the sum
+        of the columns' distances in the user's units, each as a fraction of the column's range.  The result is None if
+        there is no such point.
         """
         from scipy.optimize import Bounds, LinearConstraint, milp
 
@@ -255,7 +256,7 @@ class RowLimits:
 
     @property
     def curved(self) -> bool:
-        """Whether some limit is a curved surface, so that a step along its tangent may violate it."""
+        """Whether limits may be curved surfaces, so that a step along a limit's tangent may violate it."""
         return self.limits.curved
 
     def _points(self, x: Array, rows: NDArray[np.int64]) -> Array:
