@@ -46,7 +46,7 @@ class Method:
     model
         The default model of studies with this method.
     states_as_actions
-        Whether the proposal treats state parameters as actions, so that it searches for one best state and action.
+        Whether the proposal treats state parameters as actions, and so searches for the best pair of state and action.
     uses_model
         Whether the proposal needs a fitted model.
     needs_finite_states

@@ -1,4 +1,4 @@
-"""The rules for texts that conbo stores and shows: names of studies and outcomes, and texts that UTF-8 can encode.
+"""Checks of strings that conbo stores and shows: names of studies, names of outcomes, and encoding in UTF-8.
 
 This module does not import NumPy or a database, so that a client of the service can use it.
 """
@@ -13,7 +13,7 @@ MAX_MEASURED = 100  # largest number of outcomes of a trial besides the reward
 
 
 def is_encodable(text: str) -> bool:
-    """Return whether UTF-8 can encode a text, as files and databases need it; it cannot encode lone surrogates."""
+    """Return whether a string can be stored as UTF-8; a string with a lone surrogate, for example, cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -35,7 +35,7 @@ def check_study_name(name: object) -> None:
 
 
 def wrong_outcomes(names: Collection[object]) -> str | None:
-    """Return what is wrong with the names of a trial's outcomes besides the reward; None if all are valid."""
+    """Check the names of a trial's outcomes besides the reward; return an error message, or None if all are valid."""
     if len(names) > MAX_MEASURED:
         return f"there must be at most {MAX_MEASURED} outcomes beside the reward, but got {len(names)}."
     for name in names:

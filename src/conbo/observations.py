@@ -34,7 +34,7 @@ class Seeds:
 class Observations:
     """The data for a model: n points with their rewards, and p pending points, whose rewards are not known yet.
 
-    The field `measured` has other outcomes of the n evaluations, by name. Built-in models of the reward do not use
+    The field `measured` holds other outcomes of the n evaluations, by name. Built-in models of the reward do not use
     these; your own model may.
     """
 

@@ -167,8 +167,8 @@ class Optimizer:
     def restore(self, trials: Iterable[Trial]) -> None:
         """Replace all trials by those of another optimizer with the same settings.
 
-        They must be given in the order of their numbers. Raises TrialError if they are not, and TrialError, PointError
-        or RewardError if a trial is not valid under these settings.
+        The new trials must be in the order of their numbers, starting from 0. Raises TrialError if they are not, and
+        TrialError, PointError or RewardError if a trial is not valid under these settings.
         """
         restored = list(trials)
         for number, trial in enumerate(restored):
@@ -270,8 +270,8 @@ class Optimizer:
             If the trial is unknown, has failed, or already has a result that differs from this one.
         RewardError
             If a value is not one finite number, noise is negative, a constrained outcome or a required cost is missing,
-            a required cost is not positive, the cost is given twice (also as an outcome "cost"), or noise is given
-            although earlier trials have none (or the reverse).
+            a required cost is not positive, the cost is given twice (as `cost` and as an outcome "cost"), or noise is
+            given although earlier trials have none (or the reverse).
         """
         result = Outcomes(reward, noise, with_cost(outcomes, cost))
         check_told(self.cost, result.measured)
@@ -336,10 +336,11 @@ class Optimizer:
         return Trial(number, valid, action, seed=seed)
 
     def best_observed(self) -> list[dict[str, Any]]:
-        """List all states, each with the action, reward and number of its best trial that satisfies the constraints.
+        """List all states, each with the action, the reward and the number of its best trial.
 
-        These three are None for a state without such a trial. Raises SettingError if there are infinitely many
-        states.
+        Only completed trials whose measured outcomes satisfy the constraints count. In a state without such a trial,
+        action, reward and number are None. Raises SettingError if there are infinitely many states, or too many to
+        list.
         """
         kept = [trial for trial in self._with_status("completed") if self.learned.satisfied_by(trial.measured)]
         return best_observed(self.space, self.states, kept, self.maximize)

@@ -4,7 +4,7 @@
 |-------------|---------------------------------------------------------------------------------------------|
 | Real        | linear from [low, high] to [0, 1], or linear in the logarithm                               |
 | Integer     | the same from [low - 1/2, high + 1/2], so that every integer is the center of its own bin   |
-| Categorical | the centers of k equal bins, whose order has no meaning for models                          |
+| Categorical | k choices as the centers of k equal bins, whose order has no meaning for models             |
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Scale:
         return np.where(offset <= self.high - self.low, np.minimum(unit, 1.0), unit)
 
     def from_unit(self, array: ArrayLike) -> Array:
-        """Map numbers of the unit interval to values in [low, high]; numbers outside are clipped first."""
+        """Map numbers in the unit interval to values in [low, high]; numbers outside it are clipped first."""
         unit = np.clip(np.asarray(array, dtype=np.float64), 0.0, 1.0)
         if self.log:
             values = self.low + self.low * np.expm1(unit * self._log_ratio)
@@ -61,7 +61,7 @@ class Scale:
         return np.where(unit == 1.0, self.high, np.minimum(values, self.high))
 
     def slope(self, array: ArrayLike) -> Array:
-        """Return the derivative of `from_unit` at numbers of the unit interval."""
+        """Return the derivative of `from_unit` at numbers in the unit interval."""
         values = self.from_unit(array)
         return values * self._log_ratio if self.log else np.full_like(values, self.high - self.low)
 
@@ -125,7 +125,7 @@ class Real:
         return self.scale.to_unit(values)
 
     def decode(self, array: ArrayLike) -> list[float]:
-        """Map numbers of the unit interval to values in the user's units."""
+        """Map numbers in the unit interval to values in the user's units."""
         values: list[float] = self.scale.from_unit(array).tolist()
         return values
 
@@ -191,7 +191,7 @@ class Integer:
         return self.encode(np.arange(self.low, self.high + 1))
 
     def cell(self, array: ArrayLike) -> tuple[Array, Array]:
-        """Return the lower and upper end of the bin that contains each number of the unit interval.
+        """Return the lower and upper end of the bin that contains each number in the unit interval.
 
         A bin holds all numbers that encode the same integer.
         """
@@ -203,12 +203,12 @@ class Integer:
         return self.scale.to_unit(values)
 
     def decode(self, array: ArrayLike) -> list[int]:
-        """Return the integers that numbers of the unit interval encode."""
+        """Return the integers that numbers in the unit interval encode."""
         values: list[int] = self._nearest(array).astype(np.int64).tolist()
         return values
 
     def snap(self, array: ArrayLike) -> Array:
-        """Move each number of the unit interval to the encoding of the integer whose bin contains it."""
+        """Move each number in the unit interval to the encoding of the integer whose bin contains it."""
         return self.encode(self._nearest(array))
 
     def validate(self, name: str, value: object) -> int:
@@ -269,7 +269,7 @@ class Categorical:
         return (np.arange(self.n_levels) + 0.5) / self.n_levels
 
     def cell(self, array: ArrayLike) -> tuple[Array, Array]:
-        """Return the lower and upper end of the bin that contains each number of the unit interval.
+        """Return the lower and upper end of the bin that contains each number in the unit interval.
 
         A bin holds all numbers that encode the same choice.
         """
@@ -282,11 +282,11 @@ class Categorical:
         return (np.array([index[value] for value in values], dtype=np.float64) + 0.5) / self.n_levels
 
     def decode(self, array: ArrayLike) -> list[Value]:
-        """Return the choices that numbers of the unit interval encode."""
+        """Return the choices that numbers in the unit interval encode."""
         return [self.choices[i] for i in self._index(array).tolist()]
 
     def snap(self, array: ArrayLike) -> Array:
-        """Move each number of the unit interval to the encoding of the choice whose bin contains it."""
+        """Move each number in the unit interval to the encoding of the choice whose bin contains it."""
         return (self._index(array) + 0.5) / self.n_levels
 
     def validate(self, name: str, value: object) -> Value:

@@ -1,8 +1,8 @@
 """Warm start: fits a belief about a study to its own observations and those of an earlier study together.
 
 The joint model has one more categorical state parameter, the study, and learns the correlation between the two studies.
-While this study has few rewards, those of the earlier study determine the posterior; if new rewards contradict them,
-their influence vanishes. Before the fit, a constant is added to the earlier rewards, so that they agree with this
+While this study has few rewards, those of the earlier study determine the posterior. If this study's rewards contradict
+them, their influence vanishes. Before the fit, a constant is added to the earlier rewards, so that they agree with this
 study's rewards on average: similar problems often differ by a constant, which does not change the best actions.
 """
 
@@ -23,7 +23,7 @@ from conbo.spaces import Categorical, Feasible, RedundantConstraintWarning, Spac
 
 @dataclass(frozen=True)
 class _FeasibleInBoth:
-    """The user's function `feasible` for states that have one more parameter, the study, which it ignores."""
+    """Calls the user's function `feasible` without the additional state parameter, the study."""
 
     function: Feasible  # the user's function
     name: str  # name of the additional state
@@ -90,7 +90,7 @@ def fit_both(
 
 
 def _averaged(posterior: OneStudy, average: Callable[[], Posterior]) -> OneStudy:
-    """Return this study's posterior averaged over the hyperparameters, which is used for predictions.
+    """Return this study's posterior for predictions, which is averaged over the hyperparameters.
 
     `average` returns the posterior of the joint model of both studies, averaged over its hyperparameters.
     """

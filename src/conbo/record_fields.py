@@ -32,7 +32,7 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def checksum(record: Mapping[str, Any]) -> str:
-    """Return a hash of a record's content, which does not depend on the order of names or on white space."""
+    """Return a hash of a record's content; neither the order of names nor white space changes the hash."""
     text = json.dumps(record, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
@@ -60,7 +60,10 @@ class Fields:
 
     @classmethod
     def of(cls, value: object, where: str = "") -> "Fields":
-        """Return the fields of a JSON object; raise RecordError if `value` is something else."""
+        """Return the fields of a JSON object; raise RecordError if `value` is something else.
+
+        `where` is the dotted path of the object within the JSON document, for error messages.
+        """
         if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
             raise RecordError(f"{_quoted(where) or 'a record'} must be an object with names, but got {shown(value)}.")
         return cls(value, where)

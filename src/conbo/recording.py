@@ -112,10 +112,10 @@ def _start_libraries(device: torch.device) -> None:
 
 
 def repeat(step: Function, times: int, gpu: torch.device | None) -> None:
-    """Call `step`, a function that reads and overwrites the same tensors, `times` times.
+    """Call a function that always reads and overwrites the same tensors; `times` is the number of calls.
 
-    If a GPU is given, `step` is recorded there and replayed, unless there are few calls or the caller itself is being
-    recorded.
+    If a GPU is given, the function `step` is recorded there and replayed, unless there are few calls or the caller
+    itself is being recorded.
     """
     if gpu is not None and times >= FEWEST_REPEATED and not torch.cuda.is_current_stream_capturing():
         step = Recording(step, gpu)
@@ -131,16 +131,18 @@ class Recordable(Protocol):
     def is_recordable(self) -> bool:
         """Whether all calls but the first run the same operations, without waiting for the GPU.
 
-        This need only hold if all calls are for the same sets of states, whose indices are always the same tensor.
+        A call has two arguments: candidates, and the indices of their sets of states.  The above need only hold if
+        every call has the same indices, in the same tensor.
         """
 
 
 def recorded(function: BatchedFunction, starts: Tensor) -> BatchedFunction:
-    """Return the same function for local searches from r starts (r, d), faster on a GPU.
+    """Return the same function for local searches from r starting points `starts` (r, d), faster on a GPU.
 
-    The first call computes the function as usual.  The second call records it, and later calls replay the recording.
-    Every call computes the function for all r searches, including those that have ended, at their last points.  A call
-    may have at most one point of each search.
+    The function takes points (k, d) and the indices (k,) of their searches; a call may have at most one point of each
+    search.  The first call computes the function as usual.  The second call records it, and later calls replay the
+    recording.  Every call computes the function for all r searches: for those without a point in this call, at their
+    last points.
     """
     everywhere, everyone = starts.clone(), torch.arange(len(starts), device=starts.device)
     recording: Recording | None = None

@@ -43,7 +43,7 @@ class RemotePolicy:
         state
             The state as a dict from names to values; None in a space without states.
         extrapolate
-            Whether a number out of range counts as the nearest one in range, instead of raising an error.
+            Whether a number out of range is replaced by the nearest one in range. If not, it raises an error.
 
         Returns
         -------
@@ -60,7 +60,7 @@ class RemotePolicy:
         states
             The states, as dicts from names to values.
         extrapolate
-            Whether a number out of range counts as the nearest one in range, instead of raising an error.
+            Whether a number out of range is replaced by the nearest one in range. If not, it raises an error.
 
         Returns
         -------
@@ -77,7 +77,7 @@ class RemotePolicy:
         state
             The state as a dict from names to values; None in a space without states.
         extrapolate
-            Whether a number out of range counts as the nearest one in range, instead of raising an error.
+            Whether a number out of range is replaced by the nearest one in range. If not, it raises an error.
 
         Returns
         -------
@@ -94,7 +94,7 @@ class RemotePolicy:
         states
             The states, as dicts from names to values.
         extrapolate
-            Whether a number out of range counts as the nearest one in range, instead of raising an error.
+            Whether a number out of range is replaced by the nearest one in range. If not, it raises an error.
 
         Returns
         -------

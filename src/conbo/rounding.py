@@ -18,7 +18,7 @@ def number(value: float, digits: int = 4) -> str:
     """Return a number as text with `digits` significant digits; all digits before the decimal point are kept.
 
     A number whose absolute value is below 0.001 or at least a million is written with an exponent, and with one
-    significant digit less (but at least two).
+    significant digit fewer (but at least two).
     """
     if value and not SMALLEST_PLAIN <= abs(value) < 1e6:
         return f"{value:.{max(1, digits - 2)}e}"

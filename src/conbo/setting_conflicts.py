@@ -1,4 +1,4 @@
-"""Checks the model of a study, whether its method fits its space, and settings that exclude each other."""
+"""Checks whether a study's model is valid, its method fits its space, and none of its settings exclude each other."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def check_model(model: object) -> None:
 
 
 def check_finite(name: str, method: Method | Listed, space: Space, states: StateDistribution) -> None:
-    """Raise SettingError if the method called `name` needs finitely many states or actions, and there are more."""
+    """Raise SettingError if the method `name` needs finitely many states or actions, but there are too many to list."""
     if not (method.needs_finite_states or method.needs_finite_actions):
         return
     listed = states.listed()

@@ -1,4 +1,4 @@
-"""Checks of settings that several classes share. Error messages state the rule and the value that violates it."""
+"""Checks of settings, used by several classes. Error messages state the rule and the value that violates it."""
 
 from collections.abc import Mapping
 from typing import get_args

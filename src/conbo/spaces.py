@@ -254,7 +254,7 @@ class Space:
         return self.feasible_set.repair(rows)[0].reshape(points.shape)
 
     def spread(self, points: Array) -> Array:
-        """Replace the infeasible actions of points (n, d) in a way that keeps evenly spread points evenly spread.
+        """Replace infeasible actions of points (n, d) by feasible ones that are spread evenly if the given actions are.
 
         Raises PointError, which names the state, if a state has no feasible action.
         """
@@ -309,7 +309,7 @@ class Space:
         return columns.validate("state", self.states, state)
 
     def validate_action(self, action: object) -> dict[str, Value]:
-        """Check an action, except for constraints, and convert its values to plain Python objects.
+        """Check the names and values of an action, but no constraints, and convert the values to plain Python objects.
 
         Parameters
         ----------
@@ -329,7 +329,7 @@ class Space:
         return columns.validate("action", self.actions, action)
 
     def with_states_as_actions(self) -> Space:
-        """Return a space without states, in which all parameters are actions, for methods that search over both."""
+        """Return a space without states, in which all parameters are actions, for methods that also choose states."""
         feasible = None if self.feasible is None else SplitFeasible(self.feasible, self.state_names)
         return self._like({}, {**self.states, **self.actions}, feasible)
 

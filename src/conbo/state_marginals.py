@@ -38,7 +38,7 @@ class Marginal(Protocol):
         """Return the atoms (k,), which are encoded values of a discrete parameter, and their probabilities (k,)."""
 
     def quantile(self, p: Array) -> Array:
-        """Return the quantiles, on the unit interval, of probabilities p."""
+        """Return the quantiles, on the unit interval, at probabilities p."""
 
     def density(self, unit: Array) -> Array:
         """Return the density on the unit interval; a discrete value's probability is spread evenly over its bin."""

@@ -16,11 +16,11 @@ the mean that the model expects, plus Σ W_h (mean deviation in h). The better t
 With a bad model, the interval is still valid, because the model's expectations are fixed before rewards are measured (a
 control variate, or prediction-powered inference).
 
-The variance of this estimate is Σ W_h² s_h² / n_h, plus s² / N because a sample represents P[s], plus the variance of
-the model's mean if that was computed from a sample of states. The degrees of freedom come from Satterthwaite's
-approximation in Welch's form, which is right on average if all strata have the same variance.
+The variance of this estimate is Σ W_h² s_h² / n_h, plus s² / N because a sample of N states represents P[s], plus the
+variance of the model's mean if that was computed from a sample of states. The degrees of freedom come from
+Satterthwaite's approximation in Welch's form, which is right on average if all strata have the same variance.
 
-Before rewards are squared, they are divided by their `magnitude`, because the square of 1e160 overflows.
+Before deviations or features are squared, they are divided by their `magnitude`, because the square of 1e160 overflows.
 """
 
 import math

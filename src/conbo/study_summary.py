@@ -62,12 +62,12 @@ class StudySummary:
         Standard deviation of that estimate.
     expected_gain
         The highest knowledge gradient among at most 32 typical states: how much the best evaluation in a state is
-        expected to improve the best expected reward of that state. Other states may have a higher one.
+        expected to improve the best expected reward of that state. It may be higher in other states.
     reward_scale
         Standard deviation of the observed rewards.
     most_to_learn
         Where one more evaluation is expected to gain most: a range of one state parameter, or some of its choices, that
-        has at least half of the expected gains of all states. None if these are spread evenly.
+        accounts for at least half of the expected gains of all states. None if the gains are spread evenly.
     single_action
         The best single action for all states, to be taken if the state is not known.
     single_action_value
@@ -79,9 +79,9 @@ class StudySummary:
     value_of_state_std
         Standard deviation of that estimate.
     best_observed_value
-        Mean over P[s] of the best observed reward of each state, which is measured and not estimated by the model. None
-        unless there are finitely many states, all of them were observed, rewards have little noise, and no constraints
-        are learned.
+        Mean over P[s] of the best observed reward of each state: measured, not estimated by the model. None unless
+        there are finitely many states, all of them were observed, rewards have little noise, and no constraints are
+        learned.
 
     Examples
     --------

@@ -188,7 +188,7 @@ class Trial:
         return self.status == "failed" and self.error != "" and not lost
 
     def told(self, outcomes: Outcomes) -> Trial:
-        """Return the trial as completed with these outcomes; raise TrialError if it failed or has other outcomes."""
+        """Return a completed copy of the trial with these outcomes; raise TrialError if it failed or has others."""
         if self.status == "failed":
             raise TrialError(f"trial {self.number} has failed and cannot be told a reward, but got {outcomes.reward}.")
         if self.outcomes is not None and self.outcomes != outcomes:
@@ -198,7 +198,7 @@ class Trial:
         return replace(self, status="completed", outcomes=outcomes)
 
     def failed(self, error: str = "") -> Trial:
-        """Return the trial as failed with this error; raise TrialError if it is completed.
+        """Return a failed copy of the trial with this error; raise TrialError if it is completed.
 
         A trial that has already failed is returned unchanged.
         """

@@ -48,7 +48,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Validation:
-    """New evaluations of a policy, and of another decision rule in the same states. It prints as a few sentences.
+    """New evaluations of a policy and, optionally, of a decision rule in the same states. It prints as a few sentences.
 
     `Study.validate` returns it. There are intervals only if `has_result` is true.
 
@@ -63,14 +63,14 @@ class Validation:
     rule_name
         Name of the decision rule with which the policy is compared; None if there is no rule.
     named
-        Whether the user chose the states; then all means are over these instead of P[s].
+        Whether the user chose the states. If so, all means are over these states instead of P[s].
     pool
         Size of the sample of states that represents P[s]; None if all states are used.
     expected
         Mean rewards over P[s], under the model, of the policy and of the rule.
     expected_stds
-        Standard deviations of these two means and of their difference, which arise because states are sampled; zero if
-        none are.
+        Standard deviations of these two means and of their difference, due to the sampling of states; zero if the means
+        do not come from a sample.
 
     Examples
     --------

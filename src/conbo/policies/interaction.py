@@ -22,7 +22,7 @@ class NoInteractionWarning(UserWarning):
 
 
 def has_interaction(belief: Belief) -> bool:
-    """Return whether the posterior mean is clearly not just a function of the state plus a function of the action."""
+    """Return whether the posterior mean clearly differs from all sums g(s) + h(x) of functions of state and action."""
     space = belief.space
     states = torch.from_numpy(space.snap_states(sobol(N_STATES, space.n_state_dims, seed=0).numpy()))
     actions = torch.from_numpy(space.snap_actions(sobol(N_ACTIONS, space.n_action_dims, seed=1).numpy()))

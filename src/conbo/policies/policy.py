@@ -80,7 +80,7 @@ class Policy:
         Parameters
         ----------
         state
-            The state as a dict from names to values; a space without states needs none.
+            The state as a dict from names to values; None in a space without states.
         extrapolate
             Whether a number out of range is replaced by the nearest one in range. If not, it raises PointError.
 
@@ -135,7 +135,7 @@ class Policy:
         Parameters
         ----------
         state
-            The state as a dict from names to values; a space without states needs none.
+            The state as a dict from names to values; None in a space without states.
         extrapolate
             Whether a number out of range is replaced by the nearest one in range. If not, it raises PointError.
 

@@ -1,8 +1,8 @@
 """Converts a policy to a record of plain values, which JSON can hold, and back.
 
 The record holds the space, the observations, and the hyperparameters of the models, from which the posterior is
-computed again. If the policy was given a recipe, the record also holds its settings. `policy_file_checks.py` checks a
-record when it is written and when it is read.
+computed again. If the policy was given a recipe, the record also holds the recipe's settings. `policy_file_checks.py`
+checks a record when it is written and when it is read.
 """
 
 import warnings

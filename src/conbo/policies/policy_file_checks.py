@@ -57,10 +57,10 @@ _MODEL = ("kernel", "constant", "noise")
 
 
 def sealed(content: Mapping[str, Any], feasible: Feasible | None = None) -> dict[str, Any]:
-    """Add the format, the version of conbo and a checksum to the content of a policy's record; check and return it.
+    """Add the format, the version of conbo and a checksum to the content of a policy's record; return the record.
 
-    The record is a dict that JSON can hold. `feasible` is the space's own function that says which actions are
-    feasible, if it has one; the record holds only the function's name.
+    The record is a dict that JSON can hold, and is checked before it is returned. `feasible` is the space's own
+    function that says which actions are feasible, if it has one; the record holds only the function's name.
     """
     record = {"format": FORMAT, "conbo": version("conbo"), **content}
     record |= {"checksum": checksum(record)}
@@ -72,7 +72,7 @@ def sealed(content: Mapping[str, Any], feasible: Feasible | None = None) -> dict
 
 
 def members(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the records of all models in the record of a policy, which in earlier formats has a single model."""
+    """Return the records of all models in the record of a policy; in earlier formats, there is a single model."""
     listed: list[Mapping[str, Any]] | None = record.get("members")
     return [{"weight": 1.0, **{name: record[name] for name in _MODEL}}] if listed is None else listed
 

@@ -79,9 +79,9 @@ class PolicyGradient:
 
 
 def quadratic(states: Tensor) -> Tensor:
-    """Return the features 1, s and all products of two columns of s, for states s (..., f) with f columns.
+    """Return the features 1, s and all products of two columns of s, where s is `states` (..., f) minus 0.5.
 
-    The states are shifted so that the center of the unit cube is zero.
+    The states have f columns, in which categories are encoded one-hot. In s, the center of the unit cube is zero.
     """
     s = states - 0.5
     rows, columns = torch.triu_indices(s.shape[-1], s.shape[-1], device=s.device)
@@ -91,7 +91,7 @@ def quadratic(states: Tensor) -> Tensor:
 def baseline(states: Tensor, rewards: Tensor, bandwidth: float) -> Tensor:
     """Return the baseline V(s) at n observed states (n, f): a kernel-weighted mean (n,) of the rewards (n,).
 
-    The states have f columns, among which categories are encoded one-hot. The kernel is Gaussian, with standard
+    The states have f columns, in which categories are encoded one-hot. The kernel is Gaussian, with standard
     deviation `bandwidth`.
     """
     similarity = torch.exp(-squared_distances(states, states) / (2 * bandwidth**2))

@@ -11,9 +11,10 @@ policy value       E[μ(s, π(s))]
 value of state     E[μ(s, π(s))] − E[μ(s, x₀)]: what is lost if the state is not known
 =================  ======================================================================================
 
-Rewards are maximized here; those to be minimized are negated. If known limits forbid some actions, x₀ is feasible in
-all states; if there is no such action, each state takes the feasible action nearest to x₀. If constraints are learned,
-x₀ satisfies them with the required confidence in as large a share of the states as possible.
+Rewards are maximized here; those to be minimized are negated. If there are known limits or learned constraints, x₀ is
+the best of the actions that satisfy them in as large a share of the states as possible. Learned constraints must be
+satisfied with the required confidence. In states where x₀ violates a known limit, the nearest feasible action is taken
+instead.
 """
 
 from dataclasses import dataclass
@@ -69,9 +70,9 @@ def typical_states(belief: Belief, most: int = STATES) -> tuple[Tensor, Tensor]:
 
 
 def mean_over_states(belief: Belief, points: Tensor, weights: Tensor) -> tuple[float, float]:
-    """Return the mean of the expected rewards at points (m, d), and its posterior standard deviation.
+    """Return the mean of the expected rewards at points (m, d), weighted by `weights` (m,), and its standard deviation.
 
-    The mean is weighted by `weights` (m,).
+    The standard deviation is the model's uncertainty about this mean.
     """
     with threads_for(len(belief.observations)), torch.no_grad():
         mean = weights @ belief.to_reward(belief.predictive.mean(points))
@@ -100,7 +101,7 @@ def value_of_state(belief: Belief, states: Tensor, weights: Tensor, actions: Ten
 
 
 def best_single_action(belief: Belief, likely: Tensor) -> Tensor:
-    """Return the action (d_x,) whose expected reward, averaged over P[s], is highest.
+    """Return the best single action (d_x,) for all states, as the module's docstring defines it.
 
     Local searches start from the best actions of a pool, which includes the actions `likely` (k, d_x).
     """
@@ -121,10 +122,9 @@ def best_single_action(belief: Belief, likely: Tensor) -> Tensor:
 def _means(belief: Belief, states: Tensor, weights: Tensor, actions: Tensor) -> Tensor:
     """Return the standardized expected reward (k,) of each of k actions (k, d_x), averaged over m states (m, d_s).
 
-    `weights` (m,) are the probabilities of the states.
-
-    For every state in which the action violates a known limit, or does not satisfy the learned constraints with the
-    required confidence, a large penalty is subtracted.
+    `weights` (m,) are the probabilities of the states. Before averaging, a large penalty is subtracted from the
+    expected reward in every state where the action violates a known limit, or does not satisfy the learned constraints
+    with the required confidence.
     """
     m, parts = len(states), []
     with threads_for(len(belief.observations)), torch.no_grad():

@@ -94,7 +94,7 @@ def _flat(row: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _has_no_action(row: Mapping[str, Any]) -> bool:
-    """Whether this is a row of `Study.best_observed` for a state without a completed trial."""
+    """Return whether this is a row of `Study.best_observed` for a state without a best trial."""
     return isinstance(row.get("state"), Mapping) and "action" in row and row["action"] is None
 
 

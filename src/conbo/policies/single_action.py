@@ -49,7 +49,7 @@ class ConstantPolicy:
 def reference_state(belief: Belief) -> Tensor:
     """Return the reference state (d_s,) in the unit cube: the first of finitely many states, or else a central state.
 
-    If the columns are independent under P[s], the central state has the median of every column.
+    If state parameters are independent under P[s], the central state has the median of each.
     """
     finite = belief.states.finite()
     if finite is not None:
@@ -66,7 +66,7 @@ def observed_in(belief: Belief, state: Tensor) -> Tensor:
 def best_observed(belief: Belief, state: Tensor) -> tuple[Tensor, float]:
     """Return the observed action (d_x,) with the highest posterior mean in a state (d_s,), and this mean.
 
-    Only actions observed in this state count; if there are none, all observed actions do.
+    The action is chosen among those observed in this state or, if there are none, among all observed actions.
     """
     d_s, points = len(state), belief.observations.points
     here = observed_in(belief, state)

@@ -1,4 +1,4 @@
-"""GP-C-OCBA: evaluate where it is least clear which of finitely many actions is the best one of its state.
+"""GP-C-OCBA: evaluate in the state where it is least clear which of finitely many actions is best.
 
 Optimal computing budget allocation (OCBA) spends evaluations so that the probability of choosing a wrong action falls
 as fast as possible.  From the posterior:
@@ -21,13 +21,13 @@ alternative    action x
 N              number of evaluations of a state and action, including pending ones
 =============  ===================================================================
 
-For independent rewards with noise variance σ² and no prior knowledge, Σ = σ² / N, so N / Σ is the N² / σ² of OCBA.
-The method is meant for noisy rewards and a single best action in each state: ζ stays zero for equally good actions, and
-evaluations go on there.
+For independent rewards with noise variance σ² and no prior knowledge, Σ = σ² / N, so N / Σ is the N² / σ² of OCBA.  The
+method is meant for noisy rewards and a single best action in each state.  For equally good actions, ζ stays near zero,
+so their state gets ever more evaluations.
 
 Deviations: the paper has an independent Gaussian process over states for each action.  Here, any posterior will do, and
-ζ ignores its covariances between actions.  Of several smallest ζ, the first is taken, not a random one.  For batches,
-which the paper does not have, a pending pair of state and action is not proposed again as long as there are others.
+ζ ignores its covariances between actions.  If several pairs have the smallest ζ, the first is taken, not a random one.
+The paper has no batches; here, a pending pair of state and action is not proposed again as long as there are others.
 Pairs that probably violate a learned constraint are left out as long as there are others.
 
 Reference: Cakmak, Wang, Gao & Zhou (2024), "Contextual Ranking and Selection with Gaussian Processes and Optimal
@@ -72,7 +72,7 @@ class BudgetAllocation:
 
 
 def all_pairs(belief: Belief, state: Tensor | None = None) -> Tensor:
-    """Return all points (m, k, d), by state and action; if a state (d_s,) is given, it is the only one."""
+    """Return all points (m, k, d): each of k actions in each of m states, or only in `state` (d_s,) if it is given."""
     finite = belief.states.finite()
     levels = [parameter.levels() for parameter in belief.space.actions.values() if parameter.n_levels is not None]
     if finite is None or len(levels) < belief.space.n_action_dims:

@@ -58,7 +58,7 @@ class Maximizer:
         Number of points whose approximate values are computed first; twice as many if states have more than 50
         combinations of categories.
     starts
-        Number of local searches, which start from the best of these points.
+        Number of local searches, which start from the best screened points.
     iterations
         Largest number of iterations of a local search.
     finalists
@@ -190,8 +190,8 @@ class Maximizer:
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Run local searches from r starts (r, d), the i-th one for an evaluation with the simulator seed `seeds[i]`.
 
-        The `seeds` (r,) were used in earlier evaluations.  Return the results (k, d) of the best k searches, the values
-        (k,) of the acquisition function there, computed once more, and the seeds (k,).
+        The `seeds` (r,) were used in earlier evaluations.  Return the end points (k, d) of the best k searches, the
+        values (k,) of the acquisition function at these points, and their seeds (k,).
         """
         ascent = self._climb(acquisition.for_seeds(seeds), belief, starts, tolerance, state)
         best = ascent.values.argsort(descending=True, stable=True)[: self.finalists]
@@ -224,8 +224,8 @@ def screening_points(belief: Belief, n: int, generator: torch.Generator, state: 
 def has_many_categories(belief: Belief) -> bool:
     """Return whether the categorical state parameters have many combinations of categories.
 
-    If so, few actions are screened in each combination, and local search cannot help, because it does not change
-    categories.
+    If so, few actions are screened in each combination, and local search cannot make up for this, because it does not
+    change categories.
     """
     return prod(max(1, count) for count in belief.space.state_categories) > FEW_STATES
 

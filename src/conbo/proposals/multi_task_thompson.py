@@ -16,8 +16,8 @@ n_x                   ``n_actions``         ⌈n_disc / n_s⌉ actions for each 
 
 If n_x is small, there are fewer actions of every kind.  A joint draw needs the Cholesky factor of the covariance of all
 points.  With `draw="pathwise"`, functions are drawn by random Fourier features instead, at a cost that is linear in the
-number of points, so there may be many more points.  A batch of n points comes from n independent draws.  The paper does
-not weight the improvements by P[s]; with `weighted=True`, they are.
+number of points, so there may be many more points.  A batch of n points comes from n independent draws.  With
+`weighted=True`, the improvements are weighted by P[s], which the paper does not do.
 
 Reference: Char et al. (2019), with the settings of the ConBO paper's supplement.
 """
@@ -74,7 +74,7 @@ class MultiTaskThompson:
 def discretization(belief: Belief, size: int, generator: torch.Generator, state: Tensor | None = None) -> Tensor:
     """Return about `size` points (n_s, n_x, d) at which functions are drawn: n_x actions in each of n_s states.
 
-    The first action of each state is the policy's.  If a state (d_s,) is given, it is the only one.
+    The first action of each state is the policy's.  If a state (d_s,) is given, there are no other states.
     """
     d_s, d_x = belief.n_state_dims, belief.space.n_action_dims
     if state is None:

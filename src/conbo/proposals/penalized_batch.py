@@ -1,7 +1,8 @@
 """Chooses a batch of points by local penalization: take the best point, penalize similar points, take the next best.
 
-The candidates are all points at which a search for the maximum has computed the acquisition function.  Its values are
-multiplied by a factor φ for each point that was chosen before or is pending, where k⁰ is the prior covariance:
+The candidates are all points at which a search for the maximum has computed the acquisition function.  The value of a
+candidate (s,x) is multiplied by a factor φ for each point (s,x)ⁱ that was chosen before or is pending, where k⁰ is the
+prior covariance:
 
     φ((s,x), (s,x)ⁱ) = 1 - k⁰((s,x), (s,x)ⁱ) / k⁰((s,x)ⁱ, (s,x)ⁱ)
 

@@ -63,9 +63,9 @@ def policy_states(belief: Belief, n: int, generator: torch.Generator) -> Tensor:
 def new_points(belief: Belief, draws: Sequence[Tensor], spare: Tensor, n: int) -> Tensor:
     """Choose n points (n, d) that, if possible, are neither pending nor equal to each other.
 
-    Each tensor of `draws` has the m points (m, d) of one drawn function, in order of preference.  From each tensor, the
-    first point that is neither chosen yet nor pending is taken.  If this gives fewer than n points, points of `spare`
-    follow, preferably ones that are neither chosen yet nor pending.
+    Each tensor of `draws` holds the m points (m, d) of one drawn function, in order of preference.  From each tensor,
+    the first point that is neither chosen yet nor pending is taken.  If this gives fewer than n points, points of
+    `spare` follow, preferably ones that are neither chosen yet nor pending.
     """
     taken, chosen = list(belief.observations.pending), list[Tensor]()
     for points in [*draws, *[spare] * n]:

@@ -1,8 +1,8 @@
 """SCoT (surrogate-based collaborative tuning): visit states in turn, and maximize expected improvement within each.
 
 There must be finitely many states.  The next state is the one with the fewest evaluations, including pending ones.  So
-in the end all states get equally many evaluations, even if the initial trials, or states that the user set, favored
-some of them.  States in which all evaluations probably fail are left out, as long as there are others.
+in the end all states have equally many evaluations, even if initial trials, or states that the user set, favored some.
+States in which all evaluations probably fail are left out, as long as there are others.
 
 Reference: Bardenet, Brendel, Kégl & Sebag (2013).
 """

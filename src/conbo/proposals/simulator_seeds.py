@@ -6,8 +6,9 @@ the best points, and local searches start from the most promising pairs of a poi
 the acquisition function is higher with it than with a new seed.
 
 A seed with many rewards is closed: it gets no more.  The knowledge gradient looks only one reward ahead, and the first
-reward of a new seed tells little by itself, because the effect that this seed has on all rewards is unknown.  Without
-this rule, a new seed would rarely be chosen, and the effects of the first few seeds would not average out.
+reward of a new seed tells little by itself, because the effect that this seed has on all rewards is unknown.  So if
+seeds were never closed, a new seed would rarely be chosen, and the effects of the first few seeds would not average
+out.
 
 Two points of a batch may share a new seed.  A later point shares the new seed of an earlier one if that raises the
 value of the acquisition function at the later point, under the assumption that the earlier point's reward equals its

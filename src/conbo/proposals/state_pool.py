@@ -5,9 +5,9 @@ latest first, at the action that maximizes the upper confidence bound
 
     μ(s, x) + β σ(s, x)
 
-Then a new state joins the pool: the one whose best action is least certain.  This is predicted by a *task model*, which
-has an independent Gaussian process over states for each action parameter, fitted to the best observed action of every
-state in the pool.  The new state has the highest posterior variance, averaged over the action parameters.
+Then a new state joins the pool: the one whose best action is least certain.  A *task model* predicts best actions: for
+each action parameter, an independent Gaussian process over states is fitted to the best observed action of every state
+in the pool.  The new state has the highest posterior variance, averaged over the action parameters.
 
 ==========  ==========================================================
 paper       meaning
@@ -18,10 +18,11 @@ solution x  action x
 ==========  ==========================================================
 
 Deviations: the paper evaluates each state of the first pool several times.  Its new state maximizes a determinant of
-covariances, which is proportional to the variance that noise-free observations would leave, and is found by an
-evolutionary search; here it is the best of many draws from P[s].  The paper's policy is the mean of the task model.
-Here it is that of the other methods, which takes the action with the highest posterior mean reward.  No state joins in
-which all evaluations probably fail; if none is left to join, the state with the fewest evaluations is next.
+covariances, which is proportional to the variance that noise-free observations would leave.  The paper finds it by an
+evolutionary search; here, the new state is the best of all states that are left, or of many draws from P[s].  The
+paper's policy is the mean of the task model; here, the policy takes the action with the highest posterior mean reward.
+A state in which all evaluations probably fail does not join.  If no state can join, the state with the fewest
+evaluations is next.
 
 Reference: Wei, Liu, Gupta, Tan & Ong (2025), "(θl, θu)-Parametric Multi-Task Optimization: Joint Search in Solution and
 Infinite Task Spaces".
@@ -49,7 +50,7 @@ DRAWS = 1000  # largest number of states of which one may join; this many are dr
 
 @dataclass(frozen=True)
 class StatePool:
-    """Proposes optimistic actions in a pool of states, to which the state with the least certain action is added."""
+    """Proposes optimistic actions in a pool of states, which grows by the state whose best action is least certain."""
 
     beta: float = 1.0  # number of standard deviations between the mean and the upper confidence bound
 
@@ -73,8 +74,9 @@ class StatePool:
 def next_state(belief: Belief, generator: torch.Generator) -> Tensor:
     """Return the next state (d_s,): the latest one in the pool that was not evaluated in this round yet.
 
-    A round begins with the first evaluation of the latest state.  If all states were evaluated in this round, a new
-    state joins the pool and is returned.  If none can join, the result is the state with the fewest evaluations.
+    The latest state is the one that joined the pool last; the round begins with its first evaluation.  If all states
+    were evaluated in this round, a new state joins the pool and is returned.  If none can join, the result is the state
+    with the fewest evaluations.
     """
     visits = torch.cat([belief.observations.points, belief.observations.pending])[:, : belief.n_state_dims]
     pool, visited = numbered(visits)
@@ -91,9 +93,9 @@ def next_state(belief: Belief, generator: torch.Generator) -> Tensor:
 
 
 def numbered(states: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the distinct states (k, d_s) among states (n, d_s) in the order of their first visits.
+    """Return the distinct states (k, d_s) among states (n, d_s), in the order in which they first occur.
 
-    The second result has the number (n,) of each given state among the distinct ones.
+    The second result holds the index (n,) of each given state among the distinct ones.
     """
     keys = [tuple(row) for row in states.round(decimals=9).tolist()]  # encoding may change a state by a rounding error
     firsts: dict[tuple[float, ...], int] = {}  # where each distinct state comes first
@@ -104,7 +106,7 @@ def numbered(states: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def other_states(belief: Belief, pool: Tensor, generator: torch.Generator) -> Tensor:
-    """Return states (m, d_s) that are not in the pool (k, d_s): all, or draws from P[s] if there are too many."""
+    """Return all states (m, d_s) outside the pool (k, d_s), or draws from P[s] if there are too many to list."""
     finite = belief.states.finite()
     states = belief.states.sample(DRAWS, generator) if finite is None else finite[0]
     states = states.to(pool)
