@@ -9,8 +9,8 @@
 | objective "profit", "-loss"     | maximize, minimize                                     |
 | completed trial, mean and sem   | completed trial; noise variance sem² if sem is known   |
 | failed or abandoned trial       | failed trial                                           |
-| mean or sem that is not finite  | failed trial, if conbo suggested it; otherwise nothing |
-| arm outside the search space    | nothing                                                |
+| mean or sem that is not finite  | failed trial, if conbo suggested it; otherwise ignored |
+| arm outside the search space    | ignored                                                |
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class AxBridge:
         Raises
         ------
         PointError
-            If the state does not belong to the space.
+            If the state does not belong to the space or has no feasible action.
         """
         self.sync()
         attached: dict[int, dict[str, Value]] = {}
@@ -148,7 +148,7 @@ class AxBridge:
         Raises
         ------
         ConboError
-            If no trial is completed yet.
+            If no trial is completed yet, unless the study has a `prior`.
         """
         self.sync()
         return self.study.policy()

@@ -84,7 +84,7 @@ class _Posterior:
 class ConditionalKnowledgeGradient(AcquisitionFunction):
     """The knowledge gradient of one more observation (q = 1), averaged over states.
 
-    In each state it is the expected increase of the highest posterior mean over all actions.
+    In each state, this is the expected increase of the maximum of the posterior mean over all actions.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ class ConditionalKnowledgeGradient(AcquisitionFunction):
     weights
         Weights (m,) of the states, which are scaled to a sum of 1; by default they are equal.
     bounds
-        Lower and upper bounds (2, d) on the inputs of the model; by default the unit cube. Best actions are searched
+        Lower and upper bounds (2, d) on the d inputs of the model; by default the unit cube. Best actions are searched
         for within them.
     n_z
         Number of nodes for the expectation over the outcome of the observation; odd and at least 3.
@@ -257,7 +257,7 @@ def _drawn(states: Tensor | Distribution, n: int) -> Tensor:
 
 
 def _columns(state_dims: Sequence[int], bounds: Tensor | None, model: Model, like: Tensor) -> tuple[Tensor, Tensor]:
-    """The bounds (2, d) on the inputs, and the indices (d,) of the model's columns with the states first."""
+    """The bounds (2, d) on the model's inputs, in its own order, and the indices (d,) of its columns, states first."""
     if bounds is None:
         seen = getattr(model, "train_inputs", None)
         if not isinstance(seen, tuple):

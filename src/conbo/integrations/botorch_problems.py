@@ -40,7 +40,7 @@ def problem_of(function: BaseTestProblem, state_dims: Sequence[int], state_distr
     Raises
     ------
     SettingError
-        If the function has several outcomes or discrete inputs, or all inputs are states.
+        If the function has several outcomes or discrete inputs, or `state_dims` names all inputs or an unknown one.
 
     Examples
     --------

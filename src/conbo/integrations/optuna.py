@@ -2,8 +2,8 @@
 
 Trial k of the Optuna study is trial k of a conbo optimizer. So suggestions depend only on the seed, the trial's number
 and the rewards, and a study can be continued in another process as if it had never stopped. Suggestions are stored in
-the trial's system attributes, where all workers see which points are pending. The functions are for studies of any
-sampler: `policy` learns a policy from one, and `from_optuna` makes a conbo study from it.
+the trial's system attributes, where all workers see which points are pending. The functions work with a study of
+any sampler: `policy` learns a policy from it, and `from_optuna` makes a conbo study from it.
 """
 
 from __future__ import annotations
@@ -69,7 +69,10 @@ class _Roles:
     constraints: tuple[str, ...] = ()
 
     def space(self, distributions: dict[str, BaseDistribution]) -> Space | None:
-        """The space of parameters with these Optuna distributions; None if no action has more than one value."""
+        """The space of parameters with these Optuna distributions.
+
+        The result is None if there are no distributions, or if no action has more than one value.
+        """
         return space_of(distributions, tuple(self.states), self.constraints) if distributions else None
 
     def recipe(self, space: Space) -> Product:
@@ -239,9 +242,9 @@ def policy(study: optuna.Study, states: StatesLike | None = None) -> Policy:
     SettingError
         If `states` is not given and the sampler of the study is not a `ConboSampler`.
     SpaceError
-        If the trials do not have the same parameters.
+        If the trials do not have the same parameters, or a state is not one of them.
     ConboError
-        If no trial is completed yet.
+        If no trial is completed yet, or no action has more than one value.
 
     Examples
     --------
@@ -285,9 +288,9 @@ def from_optuna(study: optuna.Study, states: StatesLike | None = None, **setting
     SettingError
         If `states` is not given and the sampler of the study is not a `ConboSampler`.
     SpaceError
-        If the trials do not have the same parameters.
+        If the trials do not have the same parameters, or a state is not one of them.
     ConboError
-        If no trial is completed yet.
+        If no trial is completed yet, or no action has more than one value.
 
     Examples
     --------
@@ -316,7 +319,7 @@ def _states(states: StatesLike) -> dict[str, MarginalRecipe]:
 
 
 def _known_roles(study: optuna.Study, states: StatesLike | None) -> tuple[_Roles, dict[str, Any]]:
-    """Which parameters are states, and the settings of the study's sampler if it is a `ConboSampler`."""
+    """Which parameters are states, and the settings of the study's sampler, or {} if it is not a `ConboSampler`."""
     sampler = study.sampler
     if isinstance(sampler, ConboSampler):
         roles = sampler._roles if states is None else _Roles(_states(states))

@@ -7,9 +7,10 @@
 | CategoricalDistribution | Categorical; all choices become strings if conbo rejects one of them, such as None |
 | one value only          | no parameter                                                                      |
 
-If a parameter's range differs between trials, the smallest range that contains all of them is used. For integers, its
-step is the greatest common divisor of all steps and of the differences between the lowest values. For floats, the step
-is kept if it is the same in all trials and their lowest values are a multiple of it apart; otherwise there is no step.
+If a parameter's range differs between trials, the smallest range that contains all of them is used. For integers, the
+step of this range is the greatest common divisor of all steps and of the differences between the trials' lowest values.
+For floats, the step is kept if it is the same in all trials and divides the differences between their lowest values;
+otherwise there is no step.
 """
 
 import math
@@ -123,7 +124,7 @@ def _choices(distribution: CategoricalDistribution) -> list[Value]:
     """The choices of an Optuna distribution, as choices of a conbo `Categorical`.
 
     They are unchanged if conbo accepts them. It rejects None, infinite numbers, and choices that are equal in Python,
-    as 1 and True are. Then all of them become strings, by `repr`.
+    as 1 and True are. If it rejects any choice, all of them become strings, by `repr`.
     """
     choices: Any = distribution.choices
     try:
@@ -152,7 +153,10 @@ def _step(distribution: BaseDistribution) -> float | None:
 
 
 def _around(distribution: BaseDistribution, value: Value) -> list[tuple[float, float]]:
-    """The nearest allowed values below and above a value, as pairs (distance in steps, allowed value)."""
+    """The nearest allowed values below and above a value, as pairs (distance in steps, allowed value).
+
+    There is only one pair if the value itself is allowed, or is outside the range.
+    """
     assert isinstance(distribution, FloatDistribution | IntDistribution)
     assert isinstance(value, int | float)
     assert distribution.step is not None

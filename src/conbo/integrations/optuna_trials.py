@@ -27,7 +27,7 @@ Range = tuple[float, float]
 
 
 def constraints_of(trials: Iterable[FrozenTrial]) -> dict[str, AtMost]:
-    """The constraints for which at least one completed trial has a value, by the names of conbo's outcomes."""
+    """The constraints that have a value in some completed trial, as limits on outcomes, by outcome name."""
     completed = (trial for trial in trials if trial.state == TrialState.COMPLETE)
     return {name: AtMost(0.0) for trial in completed for name in _constraint_values(trial)}
 
@@ -42,7 +42,7 @@ def trials_of(found: Sequence[FrozenTrial], space: Space, distributions: dict[st
 
 
 def _constraint_values(trial: FrozenTrial) -> dict[str, float]:
-    """The constraint values of a trial, by the names of conbo's outcomes."""
+    """The constraint values of a trial, by the names of the outcomes that they become in conbo."""
     if hasattr(trial, "constraints"):
         known: Mapping[str, float] = trial.constraints
     else:  # Optuna 4
@@ -53,7 +53,8 @@ def _constraint_values(trial: FrozenTrial) -> dict[str, float]:
 def _constraint_ranges(completed: Sequence[FrozenTrial]) -> dict[str, Range]:
     """For every constraint, the range (-m, m) to which its values are clipped, so that infinite ones become finite.
 
-    m is the largest finite absolute value of the constraint over the completed trials, or 1 if that is 0.
+    m is the largest finite absolute value of the constraint over the completed trials, or 1 if that is 0 or there is
+    none.
     """
     largest: dict[str, float] = {}
     for trial in completed:
@@ -73,8 +74,8 @@ def _trial(
     """Convert a trial of Optuna to one of conbo.
 
     Values of the reward and of constraints are clipped to the ranges `rewards` and `limits`. A trial counts as failed
-    if it is neither completed nor running, if its point is incomplete or outside the space, or if a completed trial
-    lacks the value of a constraint.
+    if it is neither completed nor running, if its point is incomplete or outside the space, or if it is completed
+    but lacks the value of a constraint.
     """
     prefix = len(SUGGESTED)
     suggested = {name[prefix:]: value for name, value in trial.system_attrs.items() if name.startswith(SUGGESTED)}

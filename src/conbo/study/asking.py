@@ -25,10 +25,11 @@ def ask(
 ) -> list[Trial]:
     """Return n trials to evaluate, which belong to the caller for `lease` seconds, or for good if `lease` is None.
 
-    If the environment sets the state, it is given as `state`; otherwise the method chooses it. By default the trials
-    belong to this process; `owner` names a client of the HTTP service to whom they belong instead. An owner that
-    already has trials gets the same ones again, so that a call whose answer was lost can be repeated. With a `total`,
-    no trial is added once this many trials of the study are completed or leased, so there may be fewer than n.
+    `state` is the state that the environment has set; if it is None, the method chooses the state. By default the
+    trials belong to this process; with an `owner`, they belong to this client of the HTTP service instead. An owner
+    that already has trials gets the same ones again, so that a call whose response was lost can be repeated. With a
+    `total`, no trial is added once this many trials of the study are completed or leased, so fewer than n trials may be
+    returned.
     """
     if lease is not None:
         check_lease(lease)
@@ -60,7 +61,7 @@ def ask(
 def renew(shared: SharedOptimizer, trial: Trial | int, owner: str | None, lease: float) -> None:
     """Extend the lease of a trial to `lease` seconds from now.
 
-    Raises TrialError if the worker or client `owner` no longer has the trial.
+    Raises TrialError unless the trial is leased to the worker or client `owner`.
     """
     check_lease(lease)
     number = shared.up_to_date().find(trial).number
@@ -71,7 +72,7 @@ def renew(shared: SharedOptimizer, trial: Trial | int, owner: str | None, lease:
 
 
 def release(shared: SharedOptimizer, trial: Trial | int, owner: str | None) -> None:
-    """Give a leased trial back; nothing happens if the trial belongs to another worker, or has ended."""
+    """Give back a trial that is leased to `owner`; do nothing if it belongs to another worker, or has ended."""
     number = shared.up_to_date().find(trial).number
     if owner is not None:
         shared.records.hand_back(owner, number)
@@ -90,7 +91,10 @@ def tell(shared: SharedOptimizer, trial: Trial | int, told: Outcomes, owner: str
 
 
 def fail(shared: SharedOptimizer, trial: Trial | int, error: str, owner: str | None = None) -> bool:
-    """Record that a trial has failed; return False if the worker or client `owner` no longer has the trial."""
+    """Record that a trial has failed, and return True.
+
+    If the worker or client `owner` no longer has the trial, record nothing and return False.
+    """
     return shared.records.fail(shared.up_to_date().find(trial).number, error, owner)
 
 

@@ -39,8 +39,8 @@ def reached_end(ends: Ends, optimizer: Optimizer, seconds: float) -> Stopped | N
 def too_little_gain(ends: Ends, suggested: SuggestedTrials) -> Stopped | None:
     """Name of the condition that ends the run because the suggested trials promise too little gain, or None.
 
-    It is "stop_below" if the expected gain is less than `stop_below`, and "worth" if the expected gain times `worth` is
-    less than the expected cost of one trial.
+    It is "stop_below" if the expected gain of the best suggested trial is less than `stop_below`, and "worth" if this
+    gain times `worth` is less than the mean expected cost of a suggested trial.
     """
     gain, cost = suggested.expected_gain, suggested.expected_cost
     if gain is None:

@@ -9,7 +9,7 @@ from conbo.spaces import Categorical, Parameter, Value, is_number
 
 
 def seed_in(cell: Any) -> int:
-    """The seed in a cell as an integer, even if a file or a dataframe writes it as 7.0."""
+    """Convert a cell such as 7, "7" or 7.0 to a seed, which is an integer; raise PointError if it is not a seed."""
     value = int(cell) if isinstance(cell, str) and cell.strip().isdecimal() else number_in(cell)
     seed = int(value) if is_number(value) and float(value).is_integer() else -1
     if not is_seed(seed):
@@ -20,7 +20,7 @@ def seed_in(cell: Any) -> int:
 def value_in(parameter: Parameter, cell: Any) -> Any:
     """Convert the text in a cell to a value of the parameter: a number, or one of its choices.
 
-    A cell that cannot be converted is returned unchanged; validation refuses it later.
+    A cell that cannot be converted is returned unchanged; the space rejects it later.
     """
     if not isinstance(parameter, Categorical):
         return number_in(cell)
@@ -28,9 +28,9 @@ def value_in(parameter: Parameter, cell: Any) -> Any:
 
 
 def meant_choice(text: Any, meant: Sequence[Value]) -> Any:
-    """Return the choice that a text stands for, or the text itself if `meant`, the choices that it may mean, is empty.
+    """Return the choice that a string stands for, or the string itself if it stands for none.
 
-    Raises PointError if the text may mean two choices, such as 1 and "1".
+    `meant` are the choices that the string may stand for. Raises PointError if there are several, such as 1 and "1".
     """
     if len(meant) > 1:
         raise PointError(f"a text must stand for one choice, but {text!r} stands for {meant[0]!r} and {meant[1]!r}.")
@@ -38,7 +38,7 @@ def meant_choice(text: Any, meant: Sequence[Value]) -> Any:
 
 
 def number_in(cell: Any) -> Any:
-    """Convert a string such as "2.5" to a number; any other cell is returned unchanged."""
+    """Convert a string such as "2.5" to a number; return any other cell unchanged."""
     if not isinstance(cell, str):
         return cell
     try:

@@ -46,7 +46,8 @@ def copy_study(storage: Storage, name: str, target: Path, overwrite: bool = Fals
 def _put(part: Path, target: Path) -> None:
     """Move the finished copy to the target, or write it into the target if that is a database.
 
-    Another process may have that database open, and its log may hold changes. Only SQLite itself can replace both.
+    Another process may have that database open, and its write-ahead log may hold changes. Only SQLite itself can
+    replace the file and the log together.
     """
     if is_sqlite(target):
         copy_sqlite(str(part), target)
@@ -58,7 +59,10 @@ def _put(part: Path, target: Path) -> None:
 
 
 def _end_turns(path: Path) -> None:
-    """End every study's turn to suggest in a copy, because the workers that have these turns do not use the copy."""
+    """In a copied database, end all turns to suggest trials.
+
+    A worker that has the turn of a study continues with the original, not with the copy.
+    """
 
     def end(connection: Connection) -> None:
         connection.execute(update(STUDIES).values(suggesting=None, suggesting_until=None))

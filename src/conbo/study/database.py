@@ -84,7 +84,7 @@ class Database:
             self._create()
 
     def has_tables(self) -> bool:
-        """Whether the database has conbo's tables; tables of an older version are migrated to the current one."""
+        """Whether the database has conbo's tables; if they are of an older version, this call migrates them."""
         version = self.version()
         if 0 < version < newest_version():
             self._create()
@@ -104,7 +104,7 @@ class Database:
     def write(self, work: Callable[[Connection], Result], lasting: bool = True) -> Result:
         """Run `work` in one transaction, and return its result.
 
-        With `lasting`, the changes are on the disk when this returns, so that a power cut cannot undo them. This
+        With `lasting`, the changes are on the disk when this returns, so that a power cut cannot undo them. `lasting`
         matters only in SQLite. On a server, every transaction is lasting: the server may crash while workers on other
         machines continue, and these must not rely on changes that the crash has undone. If the connection is lost
         before the server has confirmed the transaction, `work` is run again, so running it twice must have the same
@@ -116,7 +116,7 @@ class Database:
         return result
 
     def checkpoint(self) -> None:
-        """Merge SQLite's write-ahead log into the database file, as far as no other process still reads the log."""
+        """Merge SQLite's write-ahead log into the database file, as far as that works without waiting for others."""
         self._checkpointed = time.monotonic()
         if self.path is not None:
             with self._lock, self._engine.connect() as connection, suppress(sqlite3.Error):
@@ -198,7 +198,7 @@ class Database:
             raw.execute("PRAGMA journal_mode=WAL")
 
     def _patiently(self, attempt: Callable[[], Result]) -> Result:
-        """Return the result of `attempt`, which is repeated after temporary errors, as long as `patience` allows."""
+        """Call `attempt` and return its result; repeat it after temporary errors, as long as `patience` allows."""
         began, pause, warned = time.monotonic(), 0.02, False
         while True:
             try:
@@ -218,7 +218,7 @@ class Database:
             pause = min(1.0, 1.5 * pause)
 
     def _hint(self, error: BaseException) -> str:
-        """A hint for the error message on why an SQLite file cannot be opened or written, or an empty string."""
+        """A hint at why an SQLite file cannot be opened or written, for the error message; empty if there is none."""
         kind, path = getattr(error, "sqlite_errorname", ""), Path(str(self.url.database))
         if kind.startswith("SQLITE_IOERR"):
             return " (the disk may be full)"

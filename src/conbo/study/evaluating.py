@@ -66,7 +66,8 @@ class Evaluating:
             unlimited if there is a `budget`.
         budget
             Total cost of all ended trials at which the run ends. No trial is added once this total plus the expected
-            cost of running trials reaches the budget, but the last one may exceed it. The study needs a `cost`.
+            cost of running trials reaches the budget, but the cost of the last trial may take the total above it. The
+            study needs a `cost`.
         max_seconds
             Seconds after which no new evaluation begins.
         worth
@@ -186,5 +187,5 @@ class Evaluating:
 
 
 def _shown_by(bar: Progress, progress: bool) -> AbstractContextManager[None]:
-    """Context in which lines of the log are printed above the progress bar, if a bar is shown."""
+    """Context in which log messages are printed above the progress bar, if `progress` says that there is a bar."""
     return listening(bar.note) if progress else nullcontext()

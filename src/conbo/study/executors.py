@@ -40,7 +40,7 @@ class Objective(Protocol):
 
 
 class SeededObjective(Protocol):
-    """The type of an objective in a study with common random numbers, which also gets a seed.
+    """The type of an objective that is also called with a seed, as in a study with common random numbers.
 
     Examples
     --------
@@ -93,7 +93,7 @@ def text_of(error: BaseException) -> str:
 
 
 class Evaluators(Protocol):
-    """The interface for evaluating objectives: in this process, in local processes, or in the user's executor."""
+    """The common interface of the classes that evaluate objectives: `Here`, `Processes` and `Borrowed`."""
 
     replaces_lost_workers: bool  # whether a process that died is replaced; otherwise the run ends with an error
 
@@ -101,7 +101,7 @@ class Evaluators(Protocol):
         """Number of evaluations that may run at the same time; it may change during a run."""
 
     def submit(self, objective: AnyObjective, *arguments: Any) -> "Future[Any]":
-        """Begin an evaluation of the objective; its future gets an `Outcomes`, a `Failure` or an exception."""
+        """Begin an evaluation, and return its future, which gets an `Outcomes`, a `Failure` or an exception."""
 
     def has_begun(self, future: "Future[Any]") -> bool:
         """Whether the evaluation has begun; True if that is not known."""
@@ -236,7 +236,7 @@ class Borrowed:
         return True
 
     def stop(self, future: "Future[Any]") -> bool:
-        """Cancel the evaluation if it has not begun; return whether it was canceled. With Dask, only return False."""
+        """Cancel the evaluation if it has not begun; return whether it was canceled. With Dask, just return False."""
         # a canceled future of Dask counts as ended while its evaluation still runs, so the next one would wait for it
         return not self._is_dask and future.cancel()
 

@@ -18,7 +18,8 @@ def first_interrupt_waits(
 
     The first Ctrl-C sets the event that the context yields. If `suggesting` returns True at that moment,
     `SuggestionInterrupted` is raised to end the search for the next point. `note` shows a message to the user. Ctrl-C
-    keeps its usual effect if `active` is False, outside of the main thread, and if the program handles Ctrl-C itself.
+    keeps its usual effect if `active` is False, if this is not the main thread, or if the program handles Ctrl-C
+    itself.
     """
     interrupted = threading.Event()
     ours = threading.current_thread() is threading.main_thread()

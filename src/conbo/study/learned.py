@@ -36,12 +36,13 @@ class Learned:
         -------
         list of dict
             One dict per state, with the `state`, and the `action`, `reward` and `number` of its best trial, which are
-            None if the state has no trial that counts. States of probability zero are listed only if they have one.
+            None if the state has no trial that counts. States of probability zero are listed only if they have such a
+            trial.
 
         Raises
         ------
         SettingError
-            If there are infinitely many states: use `policy` then.
+            If there are infinitely many states, or too many to list: use `policy` then.
 
         Examples
         --------

@@ -26,11 +26,11 @@ class LostWorkers(StudyRows):
     def take_over(
         self, worker: str, lease: float, in_hand: Collection[int], max_lost_workers: int = MAX_LOST_WORKERS
     ) -> Trial | None:
-        """Lease to `worker` a trial whose lease has ended or whose worker is gone; return the trial, or None.
+        """Lease to `worker` a trial whose lease has ended or whose worker is gone.
 
-        Trials that were enqueued or handed back count as trials whose lease has ended. `in_hand` holds the numbers of
-        the trials that `worker` already has; they are skipped. A trial fails once it has lost `max_lost_workers`
-        workers that had begun to evaluate it.
+        Return the trial, or None if there is none. Trials that were enqueued or handed back count as trials whose lease
+        has ended. `in_hand` holds the numbers of trials to skip, such as those that `worker` already evaluates. A trial
+        fails once it has lost `max_lost_workers` workers that had begun to evaluate it.
         """
 
         def left_behind(connection: Connection) -> list[Row[Any]]:

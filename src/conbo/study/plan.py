@@ -19,7 +19,7 @@ EVALUATIONS = 80  # default number of evaluations of a run without a budget
 class Ends:
     """The conditions that end a run, as `Study.run` explains them; the first one that is met ends the run.
 
-    None stands for no condition.
+    A condition that is None never ends the run.
     """
 
     evaluations: int | None
@@ -85,7 +85,7 @@ def check_plan(plan: Plan, objective: object, workers: int | None, optimizer: Op
 def check_arguments(objective: Callable[..., object], optimizer: Optimizer) -> None:
     """Raise SettingError if the objective cannot be called with state, action and, if the study chooses seeds, a seed.
 
-    Otherwise every trial would fail, and the study would learn from the failures.
+    Without this check, every trial would fail, and the study would learn from the failures.
     """
     seeded = optimizer.seed_rule is not None
     try:

@@ -74,7 +74,7 @@ class Progress:
         self._bar.close()
 
     def show(self, completed: int) -> None:
-        """Show this number of completed trials."""
+        """Show this number of completed trials and, if one is due, a new estimate of the policy's value."""
         self._stale = not self._bar.disable
         due = self._next is None or time.monotonic() >= self._next
         if self._stale and due and not compiling.is_cold():  # a cold estimate would wait for the compiler
@@ -97,7 +97,7 @@ class Progress:
 
     @contextmanager
     def _while_compiling(self) -> Iterator[None]:
-        """Context in which numerical loops are compiled: a message says so, and the bar's rate excludes this time."""
+        """Context in which numerical loops are compiled: show a message, and exclude the time from the bar's rate."""
         with suppress(RuntimeError):
             self._bar.write(compiling.notice(), file=sys.stderr)
         began = time.time()

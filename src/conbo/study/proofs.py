@@ -133,15 +133,16 @@ class Proofs:
         Returns
         -------
         Comparison
-            The values of the policy and of the rule, and their difference, as the model predicts them. With an
-            objective, its field `validation` holds what the fresh evaluations measured.
+            The values of the policy and of the rule, and their difference, as the model predicts them. If an
+            `objective` is given, the comparison's field `validation` holds what the fresh evaluations measured.
 
         Raises
         ------
         ConboError
             If no trial is completed yet (unless the study has a `prior`), or all evaluations failed.
         SettingError
-            If `name` is empty, is "the best single action" or has lone surrogates, or a setting is out of range.
+            If `name` is empty, is "the best single action" or cannot be encoded in UTF-8, or a setting is out
+            of range.
         PointError
             If the rule returns an action that does not belong to the space, or is not feasible in its state.
 

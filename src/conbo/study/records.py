@@ -1,9 +1,9 @@
 """The records of one study in a database: its trials, and which worker may change which of them.
 
-Conflicts between workers are decided here, in transactions of a few statements. Such a transaction first locks the
-study's row, so that others wait for it. Only one worker at a time may add trials: it holds the *turn*. To take it, the
-worker writes its name, and the time at which the turn ends, into the study's row. It then fits its model outside of
-transactions, because that may take a minute. `lost_workers.py` gives the trials of lost workers to others.
+Conflicts between workers are resolved here, in transactions of a few statements. Such a transaction first locks the
+study's row, so that others wait for it. Only one worker at a time may add trials: it holds the *turn*. To take the
+turn, a worker writes its name, and the time at which the turn ends, into the study's row. It then fits its model
+outside of transactions, because that may take a minute. `lost_workers.py` gives the trials of lost workers to others.
 """
 
 import json
@@ -165,7 +165,7 @@ class Records(LostWorkers):
         self._database.write(lambda connection: connection.execute(end) and None, lasting=False)
 
     def renew(self, worker: str, numbers: Collection[int], lease: float, turn: float | None) -> int:
-        """Extend the worker's leases on the trials with these numbers, and return how many of them it still has.
+        """Extend the worker's leases on the trials with these numbers; return how many of these trials it still has.
 
         The leases then end `lease` seconds from now. Unless `turn` is None, the worker's turn to add trials is extended
         too, and ends `turn` seconds from now.
@@ -259,7 +259,10 @@ class Records(LostWorkers):
         return self._database.write(work)
 
     def fail(self, number: int, error: str, worker: str | None = None) -> bool:
-        """Record that a trial has failed, and return True; return False if the worker no longer has the trial."""
+        """Record that a trial has failed, and return True.
+
+        If `worker` no longer has the trial, record nothing and return False.
+        """
 
         def work(connection: Connection) -> bool:
             change = self._lock(connection)

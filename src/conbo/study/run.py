@@ -73,7 +73,7 @@ class Run:
         self._suggesting = False  # a model is being fitted or searched, which may take a minute
 
     def __call__(self) -> RunSummary:
-        """Evaluate trials until a condition in `Ends` is met or the run is stopped; hand unfinished trials back."""
+        """Evaluate trials until a condition in `Ends` is met or the run is stopped; then hand back unfinished ones."""
         began = self._began = time.monotonic()
         try:
             with self._heartbeat:
@@ -151,7 +151,10 @@ class Run:
         self._pause = SHORTEST_PAUSE
 
     def _wait(self) -> None:
-        """Wait for an evaluation to end, but at most a second, to notice timeouts, stops and free trials in time."""
+        """Wait until an evaluation ends, but at most a second.
+
+        So timeouts, requests to stop, and trials that other workers have given up are noticed in time.
+        """
         if self._n_busy < self._evaluators.width() and not self._stopped:
             seconds, self._pause = self._pause, min(LONGEST_PAUSE, 1.5 * self._pause)
         else:
@@ -253,7 +256,7 @@ class Run:
     # Trials
 
     def _next(self) -> Trial | None:
-        """The next trial to evaluate: an enqueued one, a lost worker's or a new one; None if there is none now."""
+        """The next trial to evaluate: an enqueued one, one of a lost worker, or a new one; None if there is none."""
         if self._stopped:
             return None
         optimizer = self._shared.up_to_date()
@@ -299,7 +302,11 @@ class Run:
         return optimizer.suggest(int(min(self._plan.batch or 1, before_the_last)))
 
     def _last_states(self, optimizer: Optimizer) -> list[Point] | None:
-        """The states that still need an evaluation in the final round (`finish`); None before that round begins."""
+        """The states that still need an evaluation in the final round; None before that round, or without one.
+
+        If the run has a `finish`, its final round has one evaluation in every state. Once no state needs another
+        evaluation, all states are returned.
+        """
         if self._plan.finish is None:
             return None
         states, trials = _all_states(optimizer), under_way(optimizer)

@@ -119,7 +119,7 @@ def newest_version() -> int:
 
 
 def schema_version(connection: Connection) -> int:
-    """The version of the tables in the database, 0 if there are none; raises StorageError if they are too new."""
+    """The version of the database's tables, 0 if there are none; raises StorageError if a later conbo made them."""
     if not inspect(connection).has_table(VERSIONS.name):
         return 0
     version = connection.scalar(select(VERSIONS.c.version)) or 0

@@ -75,8 +75,8 @@ class SharedOptimizer:
     ) -> list[Trial] | None:
         """Add trials as `add` does, but do not wait for the turn to suggest.
 
-        Only one worker at a time has the turn. Return None if another worker has it, or took it over because `choose`
-        lasted too long.
+        Only one worker at a time has the turn. Return the added trials, or None if another worker has the turn, or took
+        it over because `choose` took too long.
         """
         if not self.records.take_turn(heartbeat.worker, TURN_SECONDS):
             return None

@@ -1,4 +1,4 @@
-"""Copies and checks an SQLite file, with the write-ahead log (`-wal`) that lies in the same folder."""
+"""Copies and checks an SQLite file, together with its write-ahead log (`-wal`) in the same folder."""
 
 import os
 import sqlite3
@@ -11,8 +11,8 @@ MAGIC = b"SQLite format 3\0"  # the first bytes of every SQLite file
 def copy_sqlite(source: str, target: Path) -> None:
     """Copy a consistent snapshot of a database, with the changes in its log, even while other processes write to it.
 
-    If the target is a database, its content is replaced in one transaction, which processes that have it open will see.
-    Raises sqlite3.OperationalError if one of the two stays locked.
+    If the target is already a database, its content is replaced in one transaction, and processes that have it open see
+    the new content. Raises sqlite3.OperationalError if the source or the target stays locked.
     """
 
     def give_up(status: int, remaining: int, total: int) -> None:
@@ -24,7 +24,7 @@ def copy_sqlite(source: str, target: Path) -> None:
 
 
 def keep_backup(source: str, version: int) -> Path:
-    """Copy a database to a new file in its folder, before its tables are migrated; return the path of the copy.
+    """Copy a database to a new file in its folder, as a backup before a migration; return the path of the copy.
 
     The name of the copy contains `version`, the version of the tables before the migration.
     """

@@ -77,9 +77,10 @@ def create_or_resume(
 ) -> tuple[Records, dict[str, Any]]:
     """Create a study, or resume the stored one of this name; return its `Records` and its stored settings.
 
-    For an existing study, settings that the user did not give (`not_given`) keep their stored values. All others must
-    equal the stored ones, except those in `taken_once`, which matter only when a study is created; otherwise StudyError
-    is raised. A study from an older version of conbo, which lacks a newer setting, behaves as it did in that version.
+    An existing study keeps its stored values of the settings that the user did not give (`not_given`), and of those in
+    `taken_once`, which matter only when a study is created. Raises StudyError if another setting differs from its
+    stored value, or if a setting is given that the stored study lacks. A study from an older version of conbo, which
+    lacks a newer setting, behaves as it did in that version.
     """
     check_study_name(name)
 

@@ -64,10 +64,10 @@ class Study(TrialTables, Learned, Evaluating, Proofs):
         method then maximizes gain per cost.
     prior
         An earlier `Study` of a similar problem, or its `Policy`. A snapshot of its results is modeled together with
-        this study, which learns how far to trust them (a warm start).
+        the results of this study, and the model learns how far to trust them (a warm start).
     reward_range
         Known limits of the expected reward, such as (0, 1) for an accuracy or (0, None) for a waiting time. Predictions
-        stay inside; single rewards may exceed the limits by noise.
+        stay inside; single rewards may exceed the limits because of noise.
     common_random_numbers
         Whether the method also chooses the seed of every trial, so that a simulator can give several actions the same
         randomness.
@@ -92,7 +92,7 @@ class Study(TrialTables, Learned, Evaluating, Proofs):
     Raises
     ------
     SettingError
-        If a setting is out of range, or a method needs finitely many states or actions and there are more.
+        If a setting is out of range, or the method needs finitely many states or actions and there are too many.
     SpaceError
         If the state distribution does not fit the space.
     StudyError
@@ -318,7 +318,8 @@ class Study(TrialTables, Learned, Evaluating, Proofs):
         Raises
         ------
         TrialError
-            If the lease has ended and another worker has the trial, or the trial has ended.
+            If the trial is unknown, has ended, was asked for without a lease, or now belongs to another worker, because
+            its lease had ended.
         SettingError
             If `lease` is not a positive number of at most 100 years.
         """

@@ -25,9 +25,10 @@ def has_seeds(trials: Iterable[Trial]) -> bool:
 
 
 def with_noise_and_errors(trials: Iterable[Trial]) -> list[dict[str, Any]]:
-    """The rows of `observations`, plus columns with noise variances, if there are any, and messages of failed trials.
+    """The rows of `observations`, plus a column `error` and, if any trial has a noise variance, a column `noise`.
 
-    If a parameter is called `noise` or `error`, the column of that name holds the parameter instead.
+    `error` holds the message of a failed trial, and None for other trials. If a parameter is called `noise` or `error`,
+    the column of that name holds the parameter instead.
     """
     known, rows = list(trials), []
     noisy = any(trial.noise is not None for trial in known)

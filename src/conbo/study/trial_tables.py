@@ -81,7 +81,7 @@ class TrialTables:
             If the file has noise variances and earlier trials have none, or the other way round, if a constrained
             outcome is missing, or if a cost that the study learns is not positive.
         TrialError
-            If the study does not allow a seed.
+            If a seed is not one of the study's `seeds`.
 
         Examples
         --------
@@ -145,7 +145,7 @@ class TrialTables:
             If the results have noise variances and earlier trials have none, or the other way round, if a constrained
             outcome is missing, or if a cost that the study learns is not positive.
         TrialError
-            If the study does not allow a seed.
+            If a seed is not one of the study's `seeds`.
 
         Examples
         --------
@@ -194,7 +194,8 @@ class TrialTables:
         PointError
             If the point does not belong to the space.
         RewardError
-            If a value is not one finite number, or `noise` is given for some trials only.
+            If a value is not one finite number, a constrained outcome is missing, or `noise` is given for some trials
+            only.
         TrialError
             If the seed is missing, or the study does not allow it.
 

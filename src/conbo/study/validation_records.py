@@ -61,7 +61,7 @@ class ValidationRecords:
         return self._database.write(work)
 
     def replace(self, number: int, validation: Validation) -> None:
-        """Overwrite the stored validation with this number, because it has more measurements now."""
+        """Replace the stored validation that has this number by `validation`, which has more measurements."""
         change = update(VALIDATIONS).where(self._of_study, VALIDATIONS.c.number == number)
         values = {"record": _text(validation)}
         self._database.write(lambda connection: connection.execute(change.values(values)) and None)

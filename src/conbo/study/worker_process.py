@@ -46,7 +46,7 @@ def load(objective: bytes) -> None:
 
 
 def load_and_evaluate(objective: bytes, *arguments: Any) -> "Outcomes | Failure":
-    """Load and evaluate a pickled objective; return its outcomes, or a `Failure` if either raised an exception."""
+    """Load and evaluate a pickled objective; return its outcomes, or a `Failure` if that raised an exception."""
     try:
         function = pickle.loads(objective)
     except Exception as error:
