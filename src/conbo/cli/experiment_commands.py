@@ -107,7 +107,7 @@ def bench(
 ) -> None:
     """Compare methods on a test problem.
 
-    PROBLEM is a built-in problem, a variant of a built-in problem, such as branin:width=0.5,noise=1, or a
+    PROBLEM is a built-in problem such as branin; a variant of one, such as branin:width=0.5,noise=1; or a
     conbo.problems.Problem of your own, as path/to/file.py:name. With the same seed, all methods begin with the same
     points and get the same noise. Policies are scored by their opportunity cost over P[s], or by their mean reward if
     the best policy is unknown. If a problem has constraints, policies are also scored by the share of states in which
@@ -170,8 +170,8 @@ def reproduce(
     FIGURE is a name that --list shows, or `all`. Runs that are already in the folder are not made again: if you copy
     the packed runs from results/ to the folder, the figures are drawn without any new run. Every run records the
     version, the platform and a fingerprint of the code that it depends on; --stale lists the runs whose code or
-    settings have changed since, or whose code was not recorded. Runs are not stale if a run with the same settings and
-    another seed was made again by the changed code and had the same scores.
+    settings have changed since, or whose code was not recorded. Runs are not stale if the changed code has made runs
+    with the same settings and other seeds again, with the same scores as before.
 
     \b
       conbo reproduce --list

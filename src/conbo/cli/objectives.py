@@ -238,7 +238,7 @@ def _check_format(name: str, value: Any, style: str | None, conversion: str | No
 
 
 def _examples(parameter: "Parameter") -> "Sequence[Value]":
-    """Return values of a parameter, one for each type: all choices of a categorical one."""
+    """Return example values of a parameter: all choices of a categorical one, the lowest value of a numeric one."""
     from conbo.spaces import Categorical
 
     return parameter.choices if isinstance(parameter, Categorical) else [parameter.low]

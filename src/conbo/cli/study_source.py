@@ -76,16 +76,16 @@ def stored_study(source: str, name: str | None) -> "StoredStudy":
 
 
 def shell_word(text: str) -> str:
-    """Return a text as one word of a command line, for the shell of this platform."""
+    """Quote a string, if necessary, so that the shell of this platform reads it as one word."""
     return subprocess.list2cmdline([text]) if sys.platform == "win32" else shlex.quote(text)
 
 
 def location(source: str, name: str | None) -> tuple[str, str]:
     """Return the storage and the name of the study.
 
-    If `name` is None, the name is the one in the study file. For a storage, it is that of the only study, or else
-    "default". Raises StudyError if nothing is stored for a study file yet, and SettingError if `name` is None and a
-    storage has several studies, none of which is called "default".
+    If `name` is None, the name is taken from the study file. If the source is a storage, it is then the name of the
+    only study there, or "default" if there are several or none. Raises StudyError if nothing is stored for a study file
+    yet, and SettingError if `name` is None and a storage has several studies, none of which is called "default".
     """
     if source.endswith(".toml"):
         study_file = _study_file(source)
@@ -149,7 +149,7 @@ def existing_file(source: str) -> Path:
 def parse_pairs(kind: str, parameters: "Mapping[str, Parameter]", pairs: Sequence[str]) -> "dict[str, Value]":
     """Convert strings such as `demand=1.2` to values by name; the space checks names and values later.
 
-    `kind` says in error messages what they are: "A state" or "An action".
+    `kind` says in error messages what the strings describe: "A state" or "An action".
     """
     from conbo.cli.study_file import parse_value
 

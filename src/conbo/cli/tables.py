@@ -145,7 +145,7 @@ def as_columns(rows: Sequence[Sequence[object]]) -> str:
 def shown(value: object) -> str:
     """Return a value as one line of text; a float has six significant digits.
 
-    Control characters are escaped, so that a text that somebody else has stored cannot control the terminal.
+    Control characters are escaped, so that a string that somebody else has stored cannot control the terminal.
     """
     if isinstance(value, float):
         return f"{value:.6g}"

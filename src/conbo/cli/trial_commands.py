@@ -150,9 +150,10 @@ def _result(
 ) -> "tuple[int, Outcomes | str] | None":
     """Return the number of a row's trial, and the trial's outcomes or error; None if the row has neither.
 
-    `told` maps numbers to trials, which include the results of the rows read so far; the result of this row is added.
-    `noiseless` is a set that says whether completed trials lack a noise variance; it is empty if there are none yet.
-    Raises TrialError if the trial already has a different result there, and RewardError if its noise is unlike before.
+    `told` maps numbers to trials, with the results of the rows read so far; the result of this row is added to it.
+    `noiseless` is {True} if the completed trials have no noise variance, {False} if they have one, and empty if no
+    trial is completed; it is updated. Raises TrialError if `told` has a different result for the trial, and RewardError
+    if this row has a noise variance and the completed trials have none, or vice versa.
     """
     from conbo.trials import unlike_before
 
@@ -217,7 +218,7 @@ def _reward(text: object, what: str = "reward") -> float:
 
 
 def _plain(text: object) -> str:
-    """Return an object as text; raise ValueError if it has an underscore, which Python alone allows in numbers."""
+    """Return an object as text. Raise ValueError if it has an underscore, which Python would accept in a number."""
     if "_" in str(text):
         raise ValueError(text)
     return str(text)

@@ -50,7 +50,7 @@ class ParameterAxis:
         return np.unique(self.parameter.snap(places)) if isinstance(self.parameter, Integer) else places
 
     def positions(self, places: Array) -> Array:
-        """Convert points (n,) of the unit interval to positions (n,) on the axis."""
+        """Convert values (n,) encoded in the unit interval to positions (n,) on the axis."""
         if isinstance(self.parameter, Categorical):
             return np.clip(np.floor(places * self.parameter.n_levels), 0, self.parameter.n_levels - 1)
         return np.array(self.parameter.decode(places), dtype=np.float64)

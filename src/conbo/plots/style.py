@@ -101,7 +101,7 @@ def evenly(n: int, most: int = MOST_DRAWN) -> NDArray[np.intp]:
 
 
 def with_count(name: str, drawn: int, of: int) -> str:
-    """A name for a legend, to which both numbers are added if fewer items are `drawn` than there are (`of`)."""
+    """A name for a legend. If only some of the items are drawn, it says how many (`drawn`) of how many (`of`)."""
     return name if drawn == of else f"{name} ({drawn} of {of} drawn)"
 
 
@@ -169,8 +169,8 @@ def surface(
 def _levels(z: NDArray[np.float64], high_is_good: bool) -> tuple[NDArray[np.float64], bool]:
     """The edges of the color bands, which are round and evenly spaced, and whether the worst values lie beyond them.
 
-    The best value sets how far the edges may extend from the median. On the side of bad values they extend no farther,
-    up to rounding, so extreme bad values lie beyond the last edge.
+    On the side of bad values, the edges extend no farther from the median than the best value does, up to rounding.
+    Extremely bad values therefore lie beyond the last edge.
     """
     low, median, high = (float(part) for part in (z.min(), np.median(z), z.max()))
     if high_is_good and high > median:

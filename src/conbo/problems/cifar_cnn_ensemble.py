@@ -222,7 +222,7 @@ class Ensemble:
     def train_epoch(self, order: Tensor, batch_size: int) -> None:
         """Train every network for one epoch.
 
-        `order` (networks, images) has the indices of each network's training images, in the order of their use.
+        `order` (networks, images) holds the indices of each network's training images, in the order of their use.
         """
         for batch in self._rows(order).split(batch_size, dim=1):
             loss = self.kernels.loss(self.weights, self.statistics, *self._images(batch), self.dropout)

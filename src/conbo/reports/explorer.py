@@ -1,9 +1,9 @@
 """The data for the report's explorer, with which the page computes the policy's action for any state.
 
 If the policy takes the best action under a model that the page can compute, the page gets the whole model, and a pool
-of actions from which its local searches start. Otherwise it gets a table of states and actions: if actions have limits,
-if the policy has a rule of its own, or if the model has no page record, such as a BoTorch model, a joint model with an
-earlier study, or a model of very many rewards.
+of actions from which its local searches start. Otherwise it gets a table of states and actions. This is the case if
+actions have limits, if the policy has a recipe of its own, or if the page cannot compute the model: a BoTorch model, a
+joint model with an earlier study, or a model of very many rewards.
 """
 
 from base64 import b64encode

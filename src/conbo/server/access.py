@@ -1,8 +1,9 @@
 """Access control: every request passes the checks of `Guard` before the application handles it.
 
 Even if only this machine can reach the service, a web page of another site that is open in a browser here can send
-requests to it. So the header Origin is checked (against requests from other sites) and, for requests that write, the
-content type (against forms). Without a token file, the header Host must also name this machine (against DNS rebinding).
+requests to it. So `Guard` checks the headers Origin and Sec-Fetch-Site, which reveal requests from other sites.
+Requests that write must be sent as JSON, which a form of another site cannot do. Without a token file, the header Host
+must also name this machine, which prevents DNS rebinding.
 """
 
 import asyncio
@@ -51,7 +52,7 @@ _log = logging.getLogger("conbo.server")
 
 @dataclass(frozen=True)
 class Caller:
-    """The sender of a request, and what it may do: everything, if the service has no token file."""
+    """The sender of a request, and its rights. If the service has no token file, every caller may do everything."""
 
     token: Token | None  # token of the request, if it has one
     tokens: TokenFile | None  # all tokens that the service knows; None if it asks for none
@@ -71,11 +72,11 @@ class RefusedError(AccessError):
     Parameters
     ----------
     status
-        HTTP status of the answer, such as 403.
+        HTTP status of the response, such as 403.
     text
-        What the client is told.
+        Error message for the client.
     headers
-        Further headers of the answer.
+        Further headers of the response.
     """
 
     def __init__(self, status: int, text: str, headers: Mapping[str, str] | None = None) -> None:
@@ -97,7 +98,7 @@ def check_host(host: str, tokens: TokenFile | None) -> None:
     Parameters
     ----------
     host
-        Name or address to listen at.
+        Host name or address on which the service will listen.
     tokens
         The tokens that the service knows; None if it asks for none.
 
@@ -123,7 +124,7 @@ class Guard:
     sessions
         The sessions of the dashboard; None if there are no tokens.
     end
-        Function that ends the event streams, which would otherwise keep the server from shutting down.
+        Function that ends the event streams. `Guard` only keeps it, and `Server` calls it at shutdown.
     """
 
     def __init__(
@@ -215,7 +216,7 @@ class _Answer:
         await self._send(message)
 
     async def error(self, status: int, kind: str, text: str, headers: Mapping[str, str] | None = None) -> None:
-        """Answer with an error, unless an answer has already begun."""
+        """Send an error response, unless a response has already begun."""
         if self._begun:
             return
         body = json.dumps({"error": {"type": kind, "text": text}}).encode("ascii")

@@ -1,4 +1,4 @@
-"""JSON answers of the service; the answer to an error has the library's error message and a suitable HTTP status."""
+"""JSON responses of the service; an error becomes a response with the library's message and a suitable HTTP status."""
 
 import json
 import logging
@@ -21,22 +21,22 @@ _WRONG = (PointError, RewardError, SettingError, SpaceError, RecordError)
 
 
 class Json(Response):
-    """A JSON answer in ASCII, because a client may have sent strings that UTF-8 cannot encode (lone surrogates)."""
+    """A JSON response in ASCII, because a client may have sent strings that UTF-8 cannot encode (lone surrogates)."""
 
     media_type = "application/json"
 
     def render(self, content: Any) -> bytes:
-        """Return the bytes of the answer."""
+        """Return the content as JSON, encoded in ASCII."""
         return json.dumps(content, allow_nan=False, separators=(",", ":")).encode("ascii")
 
 
 def error_answer(status: int, kind: str, text: str, headers: dict[str, str] | None = None) -> Json:
-    """Return a JSON answer that describes an error by the name of its type (`kind`) and its message (`text`)."""
+    """Return a JSON response that describes an error by the name of its type (`kind`) and its message (`text`)."""
     return Json({"error": {"type": kind, "text": text}}, status, headers)
 
 
 def status_of(error: ConboError) -> int:
-    """Return the HTTP status of an error: 4xx if the client should change something, 503 if it may try again."""
+    """Return the HTTP status for an error: 503 if the client may simply try again later, else 4xx."""
     if isinstance(error, UnknownError):
         return 404
     if isinstance(error, StorageError):
@@ -45,7 +45,7 @@ def status_of(error: ConboError) -> int:
 
 
 def add_error_answers(app: FastAPI, without_place: Callable[[str], str]) -> None:
-    """Register error handlers, so that all errors are answered as JSON; internal details go to the log instead.
+    """Register handlers that answer every error with a JSON response; internal details go only to the log.
 
     Parameters
     ----------

@@ -157,6 +157,8 @@ def serve(storage: str, host: str, port: int, token_file: Path | None) -> None:
     ------
     SettingError
         If there is no token file and the host is not a loopback address, or the service cannot listen there.
+    StorageError
+        If the database cannot be used.
     """
     tokens = None if token_file is None else TokenFile(token_file)
     check_host(host, tokens)

@@ -119,7 +119,7 @@ class Release(Body):
 
 
 class NewTrial(Body):
-    """A point to be evaluated before any suggestion or, if it has a reward, an earlier result."""
+    """A point to be evaluated before further suggestions or, if a reward is given, an earlier result."""
 
     state: Point
     action: Point

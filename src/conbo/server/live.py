@@ -1,4 +1,4 @@
-"""Keeps the dashboard up to date while a study runs: its progress is sent as events, and its report is redrawn."""
+"""Keeps the dashboard up to date while a study runs: sends the study's progress as events, and redraws its report."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ from conbo.server.service import Service
 from conbo.trials import Trial
 
 POLL_SECONDS = 1.0  # seconds between two checks of a study for changes
-HEARTBEAT_SECONDS = 15.0  # seconds between two heartbeats of a stream, at which its token is checked
+HEARTBEAT_SECONDS = 15.0  # a stream that has sent nothing for this many seconds sends a heartbeat
 MAX_STREAMS = 200
 MAX_RUNNING = 20  # largest number of running trials that are listed
 PAUSE_FACTOR = 2.0  # pause before a report is redrawn, as a multiple of the time that the last one took
@@ -60,7 +60,7 @@ class Live:
     async def drawing(self, name: str) -> Drawing:
         """Return the newest report of a study, and begin to draw another one if this one is outdated.
 
-        A report is outdated if more trials have ended since. After each drawing there is a pause before the next one.
+        A report is outdated if more trials have ended since it was begun. There is a pause between two drawings.
 
         Parameters
         ----------
@@ -114,7 +114,7 @@ class Live:
         -------
         AsyncIterator of str
             The events: `progress` with the counts of trials and a list of running trials, and `report` with the
-            number of the newest report.
+            `number` of reports drawn so far and the `trouble` with the last one, which is empty if there was none.
 
         Raises
         ------

@@ -86,7 +86,7 @@ def fit_policy(storage: str, name: str, folder: Path, last: str) -> FittedPolicy
 
 
 def get_ready() -> None:
-    """Import the modules that `answer` needs, which takes seconds, before the first call of `answer`."""
+    """Import the modules that `answer` needs, so that its first call does not take seconds longer."""
     import_module("conbo.policies.policy")
 
 
@@ -109,12 +109,12 @@ def _policy(path: str) -> "Policy":
 
 
 def summarize(storage: str, name: str) -> dict[str, Any]:
-    """Return the summary of a study, as `Study.summary` makes it, as a dict that JSON can hold."""
+    """Return the result of `Study.summary` as a dict that JSON can hold."""
     return _study(storage, name).summary().to_dict()
 
 
 def plot(storage: str, name: str, kind: str) -> dict[str, Any]:
-    """Return a figure of a study, as plotly's JSON; `kind` is the name of a function of `conbo.plots`, with hyphens."""
+    """Return a figure as plotly's JSON; `kind` names a function of `conbo.plots`, with hyphens for underscores."""
     from conbo import plots
 
     kinds = [each.replace("_", "-") for each in plots.__all__ if each != "save"]
@@ -132,7 +132,7 @@ def report(storage: str, name: str) -> str:
 
 
 def live_page(storage: str, name: str) -> str:
-    """Return the report of a study as an HTML page of the dashboard, which updates itself."""
+    """Return the report of a study as an HTML page for the dashboard; the page updates itself in the browser."""
     from conbo.reports.html import page
 
     return page(_view(storage, name), live=name)

@@ -30,6 +30,6 @@ register_url_convertor("study", _StudyName())
 
 
 def encoded_path(scope: Scope) -> str:
-    """Return the path of a request as it was sent, without its query."""
+    """Return the path of a request, still percent-encoded and without its query."""
     raw: bytes | None = scope.get("raw_path")
     return quote(scope["path"]) if raw is None else raw.decode("latin-1")

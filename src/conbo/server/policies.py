@@ -56,8 +56,8 @@ class Policies:
     async def newest(self, name: str, fresh: bool) -> "model_work.FittedPolicy":
         """Return the newest policy of a study.
 
-        If there is no policy yet, or if `fresh` is True, this call fits one and waits for it. Otherwise it does not
-        wait, and begins a new fit in the background if the last fit was long enough ago.
+        If there is no policy yet, or if `fresh` is True, this call fits one and waits for it. Otherwise it returns at
+        once, and begins a new fit in the background if the last fit was long enough ago.
 
         Parameters
         ----------

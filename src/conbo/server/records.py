@@ -1,7 +1,7 @@
 """Converts trials and studies to dicts that JSON can hold, and checks the fields of a request for trials.
 
-A request has the number of trials that the client wants, the label of its worker, an idempotency key, and the length of
-the lease in seconds.
+These fields are the number of trials that the client wants, the label of its worker, an idempotency key, and the length
+of the lease in seconds.
 """
 
 import hashlib
@@ -58,8 +58,8 @@ def listed_record(study: ListedStudy) -> dict[str, Any]:
 def owner_name(worker: Any, key: Any) -> str:
     """Return the name under which trials are leased: a label, a slash, and a hash of the idempotency key.
 
-    The slash distinguishes it from the names of the library's own workers, which count as dead when their process has
-    ended.
+    The library's own workers have names without a slash, and count as dead when their process has ended. A client is
+    not judged by its process.
 
     Parameters
     ----------

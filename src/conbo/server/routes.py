@@ -1,4 +1,4 @@
-"""The routes of version 1 of the service, which call `Service` and answer with JSON."""
+"""The routes of the HTTP interface, version 1. They call `Service`, and nearly all respond with JSON."""
 
 from collections.abc import Callable
 from typing import Any, Literal

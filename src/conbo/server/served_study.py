@@ -80,7 +80,7 @@ class ServedStudy:
     def status(self) -> dict[str, Any]:
         """Return settings and progress, with the keys of `conbo status --json` and one more, `read_only`.
 
-        It says why the service cannot change the study, and is None if it can.
+        `read_only` says why the service cannot change the study, and is None if it can.
         """
         counts = self.counts()  # reads changes from the database, also those of the settings
         settings = self._settings

@@ -102,7 +102,7 @@ class Service:
         return self._studies[name]
 
     async def studies(self) -> list[dict[str, Any]]:
-        """Return all studies with the counts of their trials."""
+        """Return all studies: their names, times of creation and counts of trials."""
         return [listed_record(study) for study in await self.read(list_studies, self._database)]
 
     async def create(self, description: dict[str, Any]) -> dict[str, Any]:
@@ -231,7 +231,7 @@ class Service:
         return {"number": number, "lease": lease}
 
     async def release(self, name: str, number: int, body: dict[str, Any]) -> dict[str, Any]:
-        """Give a trial back, so that others can get it."""
+        """Give a trial back, so that others can get it; return the trial's number."""
         study = await self.study(name)
         await self._known(study, number)
         await self.write(release_for, study.writable(), _owner(body["worker"]), number)

@@ -64,7 +64,7 @@ def cookie_value(header: str) -> str | None:
 
 
 def cookie(value: str, secure: bool) -> str:
-    """Return the Set-Cookie header that sets the session's cookie; an empty value removes the cookie."""
+    """Return the content of the Set-Cookie header that sets the session's cookie; an empty `value` removes it."""
     kept = f"Max-Age={int(3600 * HOURS)}" if value else "Max-Age=0"
     return f"{COOKIE}={value}; Path=/; {kept}; HttpOnly; SameSite=Strict{'; Secure' if secure else ''}"
 

@@ -1,4 +1,4 @@
-"""Access tokens of the service, which a file stores as hashes.
+"""Access tokens of the service; a file stores their hashes.
 
 A token has one of three rights: to read studies ("read"), to ask and tell as well ("run"), or to create studies as well
 ("admin"). A running service reads the file again whenever it changes. `access.py` checks the token of each request.
