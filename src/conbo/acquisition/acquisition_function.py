@@ -12,7 +12,7 @@ from conbo.belief import Belief
 class Acquisition(Protocol):
     """A function that says how useful an evaluation at a point (state, action) of the unit cube is.
 
-    Its values are not negative, but noisy estimates of small values may be.
+    The true values are not negative, but noisy estimates of small values may be.
     """
 
     @property

@@ -57,8 +57,8 @@ def state_gains(belief: Belief, actions: Tensor, rule: GainRule) -> StateValue:
     """Return the object that computes knowledge gradients of candidates in states.
 
     Searches for each state's best action start from the pool `actions` (p, d_x).  `rule` says how a knowledge gradient
-    is computed from the posterior means after the evaluation.  If constraints are learned, `rule` is ignored, because
-    `ConstrainedGains` computes knowledge gradients in a way of its own.
+    is computed from the posterior means after the evaluation.  If constraints are learned, `rule` is ignored, and the
+    result is a `ConstrainedGains`, which has its own formula (see the module's docstring).
     """
     if belief.constraints is None:
         return belief.posterior.action_search(belief.space, actions).gains(rule)
@@ -120,7 +120,7 @@ def gain_of(
     reward, slacks
         The expected reward, and the slack of each constraint, after the evaluation.
     worst
-        The lowest expected reward (k, m) of each state.
+        The lowest expected reward (k, m) of each state, over a pool of actions.
     allowed
         Zero for actions (k, m, q) that violate a known limit, and one for others; None if there are no known limits.
     fantasies
@@ -182,7 +182,10 @@ class ConstrainedLineGains:
 
 @dataclass(frozen=True)
 class ShortLists:
-    """For each of m states, the q actions that may become its best, and its lowest expected reward."""
+    """For each of m states, q actions that may become its best, and its lowest expected reward.
+
+    The lowest expected reward is over a pool of actions.
+    """
 
     actions: Tensor  # (m, q, d_x)
     worst: Tensor  # (m,)
@@ -261,9 +264,9 @@ class ConstrainedGains:
         return ConstrainedLineGains(gain_of(reward, worst, slacks, self._allowed(points), self.fantasies), lines)
 
     def lists(self, states: Tensor) -> ShortLists:
-        """Return the actions that may become the best ones of states (m, d_s), and each state's lowest expected reward.
+        """Return, for each state (m, d_s), the actions that may become its best, and its lowest expected reward.
 
-        Both are computed only once for each state.
+        The lowest expected reward is over a pool of actions.  The results of each state are computed only once.
         """
         keys = [tuple(state) for state in states.tolist()]
         new = {key: row for row, key in enumerate(keys) if key not in self._rows}

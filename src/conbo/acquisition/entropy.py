@@ -5,8 +5,8 @@ The observation y is at a candidate (s, x), and the peak is the best action or t
     ES_c = PES_c = I(y; x*_i),   MES_c = I(y; y*_i),   x*_i = argmax_x f(s_i, x),   y*_i = max_x f(s_i, x)
 
 ES and PES are the same number, estimated in two ways.  The candidate's state s may differ from s_i, so the closed forms
-for a single state do not apply.  Instead, f(s_i, ·) is drawn jointly at p actions that are likely to be the best one of
-s_i. Every draw gets a label that says where, or how high, its peak is.  `entropy_estimates.py` estimates the mutual
+for a single state do not apply.  Instead, f(s_i, ·) is drawn jointly at p actions that may well be the best of s_i.
+Every draw gets a label that says where, or how high, its peak is.  `entropy_estimates.py` estimates the mutual
 information between this label and y from the draws.  Derivations and measured errors are in docs/entropy.md.
 
 References: Hennig & Schuler (2012), entropy search; Hernández-Lobato, Hoffman & Ghahramani (2014), predictive entropy
@@ -152,8 +152,8 @@ class Information:
         """Return a function from candidates to the mutual information between observations there and peaks of states.
 
         A peak is the best action or the best value of a state.  `states` (r, m, d_s) holds r sets of m states, and
-        every candidate is given with the index of its set.  Functions are drawn from the model in these states only
-        once, not in every call.
+        every candidate is given with the index of its set.  This method draws functions from the model in these states,
+        and all calls of the returned function use the same draws.
         """
         flat = states.flatten(0, 1)
         known: dict[bytes, int] = {}
@@ -195,7 +195,7 @@ class Information:
         return LineGains(value.reshape(shape), derivative.unflatten(0, shape), lines)
 
     def tables(self, states: Tensor, climb: int) -> PeakTables:
-        """Draw functions from the model in each of c states (c, d_s), at actions that are likely to be its best ones.
+        """Draw functions from the model in each of c states (c, d_s), at actions that may well be its best.
 
         A draw holds the values at all these actions.  Some of the actions are found by local searches of at most
         `climb` steps.  With `climb=0`, there are no local searches and fewer draws.
@@ -218,7 +218,7 @@ class Information:
         return PeakTables(points, whitening, torch.cat(kept), torch.cat(labels), normals, errors)
 
     def _actions(self, states: Tensor, climb: int) -> Tensor:
-        """Return, for each of c states (c, d_s), p actions (c, p, d_x) that are likely to be its best ones.
+        """Return, for each of c states (c, d_s), p actions (c, p, d_x) that may well be its best.
 
         Some of the actions are found by local searches of at most `climb` steps; with `climb=0`, none are.  If the
         space has few actions, all of them are returned.

@@ -1,8 +1,8 @@
 """Estimates of the mutual information between an observation and the peak of a state, from joint draws.
 
 The peak is the best action of the state or its best value.  There are N draws of the function f(s_i, ·) of a state s_i,
-jointly at p actions that are likely to be its best one.  With K = V Λ Vᵀ the posterior covariance at these actions, a
-draw is f_j = μ + V √Λ ξ_j.  Given the draw, the standardized observation Z at a candidate (s, x) is Gaussian:
+jointly at p actions that may well be its best.  With K = V Λ Vᵀ the posterior covariance at these actions, a draw is
+f_j = μ + V √Λ ξ_j.  Given the draw, the standardized observation Z at a candidate (s, x) is Gaussian:
 
     Z | ξ_j ~ N(bᵀξ_j, 1 - |b|²),   b = Λ^-½ Vᵀ σ̃,   σ̃ = kⁿ((s_i, ·), (s, x)) / σ_y
 
@@ -48,7 +48,7 @@ Estimate = Callable[[Tensor, "PeakTables"], tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True)
 class PeakTables:
-    """N functions drawn from the model in each of c states, jointly at p actions that are likely to be its best."""
+    """N functions drawn from the model in each of c states, jointly at p actions that may well be its best."""
 
     points: Tensor  # (c, p, d), the actions with their state, in the unit cube
     whitening: Tensor  # (c, p, p), V Λ^-½
@@ -72,9 +72,9 @@ def which_peak(values: Tensor) -> Tensor:
 def which_value(values: Tensor) -> Tensor:
     """Return the quantile bins (..., N) of the highest values of N draws (..., N, p), each of p function values.
 
-    Bins get finer towards both ends, because very high and very low best values are the most informative.  A state's
-    best value is hardly ever below its best known reward.  So if that reward is nearly exact, the draws in which no
-    action exceeds it have nearly the same best value, and fall into the lowest bins.
+    Bins get finer towards both ends, because very high and very low best values are the most informative.  If rewards
+    have little noise, a state's best value is hardly ever below its best observed reward.  The draws in which no action
+    exceeds this reward then have nearly the same best value, and fall into the lowest bins.
     """
     best = values.amax(-1)
     n = best.shape[-1]
@@ -166,9 +166,9 @@ def gaussian_information(b: Tensor, tables: PeakTables) -> Tensor:
 def retrospective(slope: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
     """Estimate the mutual information H[x*] - E H[x* | Z] between the observation Z and a state's best action x*.
 
-    H is the entropy.  There are c pairs of a candidate and a state, and the estimates are (c,).  All draws of the
-    state's function are conditioned on Z = z, for several z, and for each z it is counted how often each action is the
-    best.
+    H is the entropy.  There are c pairs of a candidate and a state, and the estimates are (c,).  For each of several
+    values z, all draws of the state's function are conditioned on Z = z.  The share of them in which an action is the
+    best one estimates P(x* | Z = z).
 
     Also return the derivatives (c, p) with respect to `slope` (c, p), which says how the posterior means at p actions
     change with Z.  Counts have no derivative.  Instead, log (P(x* | Z) / P(x*)) is averaged over the draws and
@@ -227,7 +227,7 @@ def corrected(joint: Tensor) -> Tensor:
     """Return mutual information (c,), corrected for the bias that is inversely proportional to the number of draws.
 
     There are c pairs of a candidate and a state.  For each half of the draws, `joint` (c, 2, k, cells) holds the joint
-    distribution of a draw's label and the observation Z at the candidate.  A label says which action is the best one of
+    distribution of a draw's label and the observation Z at the candidate.  A label says which action is the best one in
     the draw, or how high its best value is, and k is the number of labels.  The range of Z is divided into cells.  The
     result is twice the mutual information from all draws, minus the mean of the two values from the halves.
     """

@@ -58,7 +58,7 @@ class ImprovementAcquisition:
     climbs_logarithm = True
 
     def screen(self, points: Tensor) -> Tensor:
-        """Return the expected improvement (c,) at points (c, d), which is cheap enough for screening."""
+        """Return the expected improvement (c,) at points (c, d); it is cheap enough for screening."""
         return self(points)
 
     def __call__(self, points: Tensor) -> Tensor:

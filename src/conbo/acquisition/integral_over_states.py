@@ -108,7 +108,7 @@ class ConditionalAcquisition:
     def screen(self, points: Tensor) -> Tensor:
         """Return cheap approximate values (c,) at points (c, d), to screen many points.
 
-        A value is an integral over states, which is approximated by a sum over the same states for all points.
+        A value is an integral over states.  It is approximated by a sum over states that are the same for all points.
         """
         if self._at_all_states:
             return self._importance(points) @ self.rule.pool_weights
@@ -117,7 +117,7 @@ class ConditionalAcquisition:
         return self.value.rough(states)(points) @ (weights / weights.sum())
 
     def __call__(self, points: Tensor) -> Tensor:
-        """Return the values (c,) at points (c, d), which may be more accurate than those in local searches.
+        """Return the values (c,) at points (c, d), at least as accurate as those of `screen` and `local`.
 
         A value is an integral over states.  It is approximated by a sum, which may have more states than in local
         searches.
@@ -125,7 +125,7 @@ class ConditionalAcquisition:
         return self.integral(points, LOOK_AGAIN)
 
     def integral(self, points: Tensor, times: int = 1) -> Tensor:
-        """Return the values (c,) of the acquisition function at points (c, d), which are integrals over states.
+        """Return the values (c,) of the acquisition function at points (c, d): integrals over states.
 
         `times` multiplies the number of states in each integral, relative to that in local searches.
         """
@@ -188,7 +188,7 @@ class AveragedAcquisition:
         return weighted(self.weights, [part.screen(points) for part in self.parts])
 
     def __call__(self, points: Tensor) -> Tensor:
-        """Return the values (c,) at points (c, d), which may be more accurate than those in local searches.
+        """Return the values (c,) at points (c, d), at least as accurate as those of `screen` and `local`.
 
         A value is an integral over states, averaged over the models.  Each integral is approximated by a sum, which may
         have more states than in local searches.

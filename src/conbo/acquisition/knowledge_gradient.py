@@ -1,4 +1,4 @@
-"""The knowledge gradient in a state s_i: how much an observation is expected to raise its best posterior mean.
+"""The knowledge gradient in a state s_i: how much an observation is expected to raise the state's best posterior mean.
 
     KG_c(s_i; (s,x)) = E_y[max_x' μⁿ⁺¹(s_i, x')] - max_x'' μⁿ(s_i, x''),   μⁿ⁺¹ = μⁿ + σ̃ Z
 
@@ -155,8 +155,8 @@ class DiscreteKG:
 def look_ahead_pool(belief: Belief, generator: torch.Generator) -> Tensor:
     """Return a pool of actions (p, d_x), from which searches for a state's best action start.
 
-    It contains evenly spread actions, the observed ones with the highest rewards, and the best actions of states drawn
-    from P[s].
+    It contains evenly spread actions, the observed actions with the highest rewards, and the actions that are currently
+    best in states drawn from P[s].
     """
     spread = action_candidates(belief, 32 + 32 * min(belief.space.n_action_dims, 4), generator)
     states = belief.states.sample(POLICY_STATES, generator).to(belief.device)

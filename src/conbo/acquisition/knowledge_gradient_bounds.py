@@ -1,6 +1,6 @@
 """Lower and upper bounds on knowledge gradients, from thorough searches for the best actions.
 
-They take too long to compute for choosing points, and serve to measure the errors of faster estimates.
+They are too slow for choosing points. They serve to measure the errors of faster estimates.
 """
 
 from dataclasses import dataclass, replace

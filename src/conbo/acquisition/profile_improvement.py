@@ -81,7 +81,7 @@ class ProfileAcquisition:
         self._profile, self._level, self._noisy = StateProfile(belief, actions, level), level, noisy
 
     def screen(self, points: Tensor) -> Tensor:
-        """Return PEI or PEQI (c,) at points (c, d), which is cheap enough for screening."""
+        """Return PEI or PEQI (c,) at points (c, d); it is cheap enough for screening."""
         return self(points)
 
     def __call__(self, points: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ FINALISTS = 3  # number of the tried actions of each state whose gain is compute
 
 
 def best_gains(belief: Belief, states: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the highest gain (m,) of one more evaluation in each of m states (m, d_s), and its point (m, d).
+    """Return, for each of m states (m, d_s), the highest gain (m,) of one more evaluation there, and its point (m, d).
 
     The gain is the expected rise of the best posterior mean of the same state, in units of the reward.  The search
     tries actions near the policy's `actions` (m, d_x), evenly spread ones, and observed ones.

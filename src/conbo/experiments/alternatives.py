@@ -76,7 +76,7 @@ def _evaluations(comparison: Comparison) -> str:
 
 
 def _final_cost(comparison: Comparison, label: str | None) -> str:
-    """The final cost of a method with its standard error, and the number of states of a grid; or "not run"."""
+    """The final mean cost of a method with its standard error, or "not run"; for a grid, also its number of states."""
     if label is None or label not in comparison.costs:
         return "not run"
     cost = with_error(float(comparison.mean(label)[-1]), float(comparison.error(label)[-1]))

@@ -1,7 +1,7 @@
-"""Confirms recorded runs: if runs made again by changed code have the same scores, others need not be made again.
+"""Confirms recorded runs after the code has changed, by making a few of them again and comparing the scores.
 
-A row consists of the runs that differ only in their seeds. Rewriting code often changes no number. A few runs of each
-row, made again by the new code, then show that the new code would make the other runs of the row as well.
+A row consists of the runs that differ only in their seeds. Rewriting code often changes no number. If a few runs of a
+row, made again by the new code, have the same scores as before, the other runs of the row need not be made again.
 """
 
 from collections import defaultdict
@@ -13,7 +13,7 @@ from conbo.experiments.run_file import Checkpoint, Run, RunSettings
 
 
 class Pair(NamedTuple):
-    """A recorded run, the codes that are known to make it, and the same run made again by one code."""
+    """A recorded run, the fingerprints of all code that is known to reproduce it, and the same run made again."""
 
     recorded: Run
     codes: frozenset[str]
@@ -21,11 +21,12 @@ class Pair(NamedTuple):
 
 
 def confirm(recorded: Sequence[Run], again: Iterable[Run]) -> None:
-    """Confirm recorded runs for the code that has made runs of the same rows `again`.
+    """Confirm recorded runs for new code that has made some of them `again`; their `confirmed` lists are extended.
 
-    The runs that were made again are compared with those that are recorded for the same seeds, if both were made on the
-    same platform. If the scores are the same, all runs of the row are confirmed that are known to be made by the same
-    code as the recorded ones.
+    A run that one version of the code made again is compared with the recorded run of the same settings, if both were
+    made on the same platform. The comparison also counts for other recorded runs of the row, if some code is known to
+    reproduce both them and the compared run (see `codes_of`). A recorded run is confirmed if some comparison counts for
+    it, and all that do found the same scores.
     """
     known = {run.settings: (run, codes_of(run)) for run in recorded}
     pairs: dict[RunSettings, list[Pair]] = defaultdict(list)
@@ -42,7 +43,7 @@ def confirm(recorded: Sequence[Run], again: Iterable[Run]) -> None:
 
 
 def codes_of(run: Run) -> frozenset[str]:
-    """The fingerprints of code that is known to make a run: the code that made all of it, and confirmed ones."""
+    """Fingerprints of the code that is known to reproduce a run: the code that made all of it, and confirmed code."""
     made = {origin.code for origin in run.origins}
     return frozenset(made if len(made) == 1 else ()) | frozenset(run.confirmed)
 

@@ -24,9 +24,9 @@ class ActionRule(Protocol):
 
 
 class Contestant(Protocol):
-    """An algorithm in one run of an experiment, whose suggestions and policies depend only on its seed and the rewards.
+    """An algorithm in one run of an experiment: it suggests points, is told their rewards, and offers policies.
 
-    It suggests points, is told their rewards, and offers policies.
+    Its suggestions and policies depend only on its seed and the rewards.
     """
 
     @property
@@ -90,7 +90,7 @@ Entry: TypeAlias = Method | Alternative
 
 
 class Ours(Optimizer):
-    """Conbo's optimizer as a contestant: an algorithm in one run of an experiment, which offers policies."""
+    """Conbo's optimizer as a contestant: it suggests points, is told their rewards, and offers one policy."""
 
     def policies(self) -> list[ActionRule]:
         """A list of one policy: the optimizer's."""

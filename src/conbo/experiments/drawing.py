@@ -96,9 +96,10 @@ def panels(rows: int, columns: int, legend_rows: int = 1) -> tuple[Figure, np.nd
 
 
 def draw_costs(axes: Axes, comparison: Comparison, methods: Sequence[str] | None = None) -> None:
-    """Draw the mean costs of methods, by default of all, against evaluations, with their standard errors as bands.
+    """Draw the mean costs of methods against evaluations, with their standard errors as bands.
 
-    Costs that are negated rewards are drawn as rewards. Other costs get a logarithmic axis if all means are positive.
+    By default, all methods of the comparison are drawn. Costs that are negated rewards are drawn as rewards. Other
+    costs get a logarithmic axis if all means are positive.
     """
     shown = [m for m in methods or comparison.methods if m in comparison.costs]
     lowest = min(float(np.nanmin(comparison.mean(method))) for method in shown)

@@ -1,7 +1,7 @@
 """Compares conbo's default method with its best rival on each problem, in a table and in one sentence.
 
-A rival is any other method. The best one has the lowest final mean cost, compared with that of the default method at
-the seeds that both have.
+A rival is any other method. The best rival is the one whose final mean cost is lowest relative to that of the default
+method, over the seeds that both have.
 """
 
 import math
@@ -67,7 +67,7 @@ def goal_table(runs: Mapping[Key, Run], as_published: bool = False) -> str:
     """A Markdown table that compares conbo's default method with the best rival on each problem.
 
     It also has the share of the rival's evaluations after which the mean cost of the default method stays at or below
-    the rival's final one, and whether this share meets the goal.
+    the rival's final one, and whether this share is at most `GOAL`.
     """
     ours = DEFAULT_METHOD
     head = ["problem", "best rival", "rival's cost", f"{ours}'s", f"{ours} − rival [95 %]", "p", f"{ours} is"]
@@ -85,8 +85,8 @@ def goal_table(runs: Mapping[Key, Run], as_published: bool = False) -> str:
 def standing_sentence(runs: Mapping[Key, Run]) -> str:
     """A sentence that says on which problems the default is better than the best rival, level with it, or worse.
 
-    The default counts as level unless the bootstrap interval and the sign-flip test both find a difference, and if both
-    methods end with at most a millionth of their initial costs.
+    The default counts as level unless the bootstrap interval and the sign-flip test both find a difference. It also
+    counts as level if both methods end with at most a millionth of their initial opportunity costs.
     """
     found: dict[Standing, list[str]] = {"better": [], "level": [], "worse": []}
     for duel in duels(runs):

@@ -203,12 +203,12 @@ def unit(n: int) -> Tensor:
 
 
 def grid() -> Tensor:
-    """All points (GRID², 2) of a map's grid, which has GRID rows and columns, in the unit cube."""
+    """The points (GRID², 2) at which a map is computed: a square grid of GRID by GRID points in the unit cube."""
     return torch.cartesian_prod(unit(GRID), unit(GRID))
 
 
 def draw_map(axes: Axes, values: Tensor, colors: str, levels: int | np.ndarray = 14) -> None:
-    """Draw values (GRID²,) at the points of `grid` as bands of color."""
+    """Draw values (GRID²,) at the points of `grid` as bands of color; `levels` is their number, or their boundaries."""
     axis = SIDE * unit(GRID)
     axes.contourf(axis, axis, values.reshape(GRID, GRID).mT, levels, cmap=colors)
     axes.set(xlim=(0, SIDE), ylim=(0, SIDE))

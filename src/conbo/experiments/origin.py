@@ -63,9 +63,9 @@ def code_of(settings: RunSettings, method: object) -> str:
 
 
 def is_stale(run: Run, code: str) -> bool:
-    """Whether it is unknown if code with the fingerprint `code` would make the same run.
+    """Whether code with the fingerprint `code` is not known to reproduce the run.
 
-    It is known if this code made the whole run, or if the run is confirmed for this code (see `confirmation`).
+    It is known to if it made the whole run, or if the run is confirmed for it (see `confirmation`).
     """
     made = bool(run.origins) and all(origin.code == code for origin in run.origins)
     return not made and code not in run.confirmed

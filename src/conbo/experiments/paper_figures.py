@@ -93,7 +93,7 @@ def named(*names: str) -> list[Method]:
 
 
 def width_problem(function: str, width: float) -> str:
-    """The name of a variant of the problem `function`, whose states cover the share `width` of their full range."""
+    """The name of the variant of the problem `function` in which states cover the share `width` of their full range."""
     return function if width == 1 else f"{function}:width={width:g}"
 
 
@@ -111,7 +111,7 @@ def with_model(name: str, model: GaussianProcess) -> Method:
 
 
 def with_either_prior(*names: str) -> list[Method]:
-    """Methods of papers, each with the published model and with one that expects anything from small to large noise."""
+    """Methods of papers, each with the published model, and again with this model and a prior for any noise level."""
     any_noise = replace(PUBLISHED_MODEL, noise="auto")
     own = named(*names)
     return [*own, *(replace(one, name=f"{one.name} noise=auto", model=any_noise) for one in own)]
@@ -137,7 +137,7 @@ def global_methods() -> list[Method]:
 
 
 def alternatives(problem: str) -> list[Entry]:
-    """What could be used instead of conbo: random search with its model, and other libraries."""
+    """What could be used instead of conbo: random search with conbo's model, and other libraries."""
     grids = [GridSearch(library, k) for library, sizes in GRID_SIZES.items() for k in sizes[problem]]
     return [with_model("uniform", GaussianProcess()), BotorchContextual(), *grids]
 

@@ -5,7 +5,7 @@ line                                                           content
 =============================================================  =====================================================
 `{"format": "conbo-run", "version": 1, "problem": ..., ...}`   the settings; the first line of every run
 `{"origin": {"version": ..., "platform": ..., "code": ...}}`    which code made the lines that follow; see `origin.py`
-`{"confirmed": "..."}`                                         other code that makes the same run; see `confirmation.py`
+`{"confirmed": "..."}`                                         later code that reproduces the run; see `confirmation.py`
 `{"trial": 7, "state": ..., "action": ..., "reward": ...}`     one evaluation, with its constrained outcomes if there
                                                                are any, and the seconds that the suggestion took
 `{"checkpoint": 20, "score": ..., ...}`                        how good the policy was after that many evaluations
@@ -132,20 +132,20 @@ def header(settings: RunSettings) -> dict[str, Any]:
 
 
 def origin_line(origin: Origin) -> dict[str, Any]:
-    """The line of a run's file which says what code, on what platform, makes the lines that follow."""
+    """The line of a run's file which says which code, on which platform, made the lines that follow."""
     return {"origin": asdict(origin)}
 
 
 def confirmed_line(code: str) -> dict[str, Any]:
-    """The line of a run's file with the fingerprint of later code that makes the same run; see `confirmation`."""
+    """The line of a run's file with the fingerprint of later code that reproduces the run; see `confirmation`."""
     return {"confirmed": code}
 
 
 def trial_line(trial: Trial, seconds: Seconds | None) -> dict[str, Any]:
     """The line of a run's file for a completed trial.
 
-    `seconds` are the computing times of a suggestion, and are given only for its first trial, because a suggestion may
-    be a batch.
+    `seconds` are the computing times of the suggestion. A suggestion may be a batch of trials, and only the line of its
+    first trial has these times; for the others, `seconds` is None.
     """
     line = {"trial": trial.number, "state": trial.state, "action": trial.action, "reward": trial.reward}
     line |= {} if trial.seed is None else {"seed": trial.seed}

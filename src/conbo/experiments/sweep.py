@@ -110,13 +110,13 @@ def sweep(
     changed: Changed = "stop",
     progress: bool = True,
 ) -> Report:
-    """Make or continue the runs of all tasks, whose files are in a folder.
+    """Make or continue the runs of all tasks, and keep their files in `folder`.
 
     Several sweeps may work in one folder at the same time. Each run is made by one of them, and a sweep waits for those
     of its runs that others are making.
 
-    - Runs are made in `jobs` processes of this machine, or in an `executor` with the interface of concurrent.futures
-      whose workers see the same folder.
+    - Runs are made in `jobs` processes of this machine, or by an `executor` (of `concurrent.futures`, or with the same
+      interface), whose workers must see the same folder.
     - After this many `minutes`, all runs pause, and the next call continues them.
     - If a method has changed since its runs were made, `changed` says what to do: "stop" with an error, "keep" the
       runs, or make them "again".

@@ -4,7 +4,8 @@ Without Numba, their callers use implementations in torch. No module of this pac
 that only compiles starts fast. A loop allocates no arrays; its caller passes arrays for inputs, results and scratch
 memory, all of them in C order, because Numba would compile the loop again for another layout.
 
-Most loops avoid constructs that are slow to compile: whole-array assignments (for their error message, Numba compiles
-its support for strings), slices, `min` and `max`, indices into `shape`, and assignments that build a tuple. An
-assignment builds a tuple if it has four or more values, or constants as in `a, b = 0.0, 0.0`.
+Most loops avoid constructs that are slow to compile: slices, `min` and `max`, indices into `shape`, assignments to
+whole arrays, and assignments that build a tuple. An assignment to a whole array can raise an error, and for its message
+Numba compiles its support for strings. An assignment builds a tuple if it has four or more values, or constants as in
+`a, b = 0.0, 0.0`.
 """

@@ -27,7 +27,7 @@ LIMITS = "Tuple((f8[:,::1], f8[:,::1], f8[:,::1], f8[:,::1], f8[:,::1], f8[::1],
 
 
 def _ascent(name: str, limited: bool) -> Function:
-    """Return the Python function of the loop `ascend_rows`; `limited` adds the code for linear limits on the action."""
+    """Return the Python function of the loop, under the given name; `limited` adds linear limits on the action."""
 
     def ascend_rows(
         first: int,
@@ -137,7 +137,7 @@ def _evaluate(
 ) -> float:
     """Return the weighted sum of the correlations between x and all points.
 
-    The weights are the last row of `scratch`, and the correlations are written to its row `place`. If
+    The weights are the last row of `scratch`, and the correlations are written to row `place` of `scratch`. If
     `with_derivatives`, the second derivatives of the sum with respect to the coordinates with indices `free` are
     written to the first rows of `derivatives`, and the first derivatives to its last row.
     """

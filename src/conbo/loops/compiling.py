@@ -6,10 +6,10 @@ code in the cache. A run starts them at its beginning (`begin`), so that they wo
 evaluated. This process compiles the loops that they have not compiled.
 
 A loop that is declared `fast` may reorder sums, and one that is declared `exact` may not. Functions that loops call are
-declared `helper` or `inlined`. The only fast-math option of a `helper` is fused multiply-add, and LLVM inlines it into
-the loop that calls it; an `inlined` function is inlined by Numba. If such functions were not inlined, a process that
-compiles and one that loads the cache would link copies of them that LLVM optimized separately, and would round
-differently.
+declared `helper` or `inlined`. LLVM inlines a `helper` into the loop that calls it, and Numba inlines an `inlined`
+function. If such functions were not inlined, a process that compiles and one that loads the cache would link copies of
+them that LLVM optimized separately, and would round differently. The only fast-math option of a `helper` is fused
+multiply-add.
 """
 
 import gc
@@ -68,9 +68,9 @@ inlined = compiled_with(**LEAN, inline="always")
 def fast(signature: str, on_demand: bool = False, **options: Any) -> Callable[[Function], Function]:
     """Decorate a function that Numba compiles with fast math, so that sums may be reordered.
 
-    `signature` has the argument types in Numba's notation, and `options` are passed to Numba. The first call of any
-    loop compiles all loops. A loop with `on_demand`, which few studies need, is compiled only by its own first
-    call. Without Numba, the function is returned unchanged.
+    `signature` has the argument types in Numba's notation, and `options` are passed to Numba. A loop with `on_demand`,
+    which few studies need, is compiled by its own first call. All other loops are compiled together, by the first call
+    of any of them. Without Numba, the function is returned unchanged.
     """
     return lambda function: Loop(function, signature, on_demand, fastmath=FAST, **options) if AVAILABLE else function
 
@@ -86,8 +86,8 @@ def exact(signature: str) -> Callable[[Function], Function]:
 class Loop:
     """A function that Numba compiles for one signature of argument types.
 
-    The first call of any loop compiles all loops, or loads their code from the cache. A loop with `on_demand` is
-    compiled or loaded only by its own first call.
+    A loop with `on_demand` is compiled, or loaded from the cache, by its own first call. All other loops are compiled
+    or loaded together, by the first call of any of them.
     """
 
     def __init__(self, function: Function, signature: str, on_demand: bool = False, **options: Any) -> None:
@@ -233,7 +233,7 @@ def _say_so(watched: ExitStack) -> None:
 
 
 def _start_helpers() -> None:
-    """Start the processes that help to compile, unless they already run or have no cache for their code."""
+    """Start the processes that help to compile, unless they are already running or cannot store what they compile."""
     if _claims or not _is_kept() or not sys.executable or getattr(sys, "frozen", False):
         return
     with suppress(OSError):  # no folder for temporary files, or no more processes: go on without helpers

@@ -19,7 +19,8 @@ def factorize_and_invert(
 ) -> None:
     """Compute upper Cholesky factors and inverses of covariance matrices, after adding `noise` to their diagonals.
 
-    For r covariance matrices (r, n, n) of n rewards, they are written to `factors` and `inverses`.
+    There are r covariance matrices of n rewards, `matrices` (r, n, n). The results are written to `factors` and
+    `inverses`.
     """
     # One sweep for each row p of a matrix K turns -K into the inverse of K (Goodnight 1979). Let w be row p of K after
     # the earlier sweeps, divided by the square root of its entry p; from entry p on, w is row p of the factor. The
@@ -80,10 +81,11 @@ def log_likelihoods(
     gradients: Array,  # (r, n, n), out: gradients of the log-likelihoods with respect to the covariance matrices
     scratch: Array,  # (2, n)
 ) -> None:
-    """Compute Gaussian log-likelihoods of the rewards, for r covariance matrices, with the best constant means.
+    """Compute the Gaussian log-likelihood of the rewards for each of r covariance matrices, and its gradient.
 
-    The gradient with respect to a covariance matrix K is ½(ααᵀ - K⁻¹), with α = K⁻¹(rewards - mean). The results are
-    written to `values`, `means` and `gradients`.
+    For each covariance matrix K, the mean of the process is the constant that maximizes the log-likelihood. The
+    gradient with respect to K is ½(ααᵀ - K⁻¹), with α = K⁻¹(rewards - mean). The results are written to `values`,
+    `means` and `gradients`.
     """
     n = len(rewards)
     sums, solved = scratch[0], scratch[1]

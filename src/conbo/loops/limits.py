@@ -34,9 +34,9 @@ LEAST = 1e-300  # smallest divisor, instead of zero
 def evaluate_limits(x: Array, free: Array, shapes: Array, values: Array, slopes: Array) -> None:
     """Convert a point x to the values of its actions in the user's units, with their derivatives.
 
-    `free` has the indices of f coordinates of x. The value of each one is written to `values` (f,), and its derivative
-    with respect to the coordinate to `slopes` (f,). The columns of `shapes` (6, f) describe the scales of these
-    coordinates, as the module's docstring explains.
+    `free` holds the indices of f coordinates of x. The value of each one is written to `values` (f,), and its
+    derivative with respect to the coordinate to `slopes` (f,). The columns of `shapes` (6, f) describe the scales of
+    these coordinates, as the module's docstring explains.
     """
     for i in range(len(free)):
         place, slope = x[free[i]] / shapes[3, i], 1.0 / shapes[3, i]

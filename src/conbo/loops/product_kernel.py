@@ -24,8 +24,8 @@ def weighted_gradient(
 ) -> None:
     """Fill `result` with the gradients, with respect to each point p of `here`, of Σ_m weights[p, m] k(p, m).
 
-    k(p, m) is the covariance between point p and point m of `there`. There are several batches of weights, each with
-    its own sums.
+    k(p, m) is the covariance between point p and point m of `there`. The gradients are computed for each of several
+    batches of weights.
     """
     points, width = here.shape
     a_s, a_x = profiles[0], profiles[4]

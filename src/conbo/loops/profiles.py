@@ -21,5 +21,5 @@ PROFILES = {
 
 @cache
 def coefficients(*names: str) -> NDArray[np.float64]:
-    """Return the coefficients (a, b, c, g) of stationary correlations, such as "matern52", one after the other."""
+    """Return the coefficients (a, b, c, g) of the profiles with these names, such as "matern52", in one array."""
     return np.array([PROFILES[name] for name in names]).flatten()
