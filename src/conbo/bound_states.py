@@ -152,7 +152,7 @@ class FeasibleStates:
 
     base: StateDistribution  # without the restriction
     space: Space
-    pool: Array  # (m, d_s), all such states if there are finitely many, otherwise quasi-random ones
+    pool: Array  # (m, d), all such states if there are finitely many, otherwise quasi-random ones
     probabilities: Array  # (m,), probabilities of the states in the pool
     share: float  # probability of a state with a feasible action under `base`
     complete: bool  # whether all states are in the pool

@@ -35,7 +35,7 @@ class WeightedStates:
 
     recipe: Density  # the user's density
     space: Space
-    pool: Array  # (m, d_s), states in the unit cube
+    pool: Array  # (m, d), states in the unit cube
     probabilities: Array  # (m,), probabilities of the states in the pool
     normalizer: float  # integral of the user's density, which need not be one
     complete: bool  # whether all states are in the pool

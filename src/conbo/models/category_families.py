@@ -11,7 +11,7 @@ from conbo.models.kernel_families import Block, Features, Pullback
 from conbo.models.kernels import Factor
 from conbo.models.profiles import MATERN52, Profile
 
-LARGEST_LOADING = 10.0  # bound on the absolute values of W
+LARGEST_LOADING = 10.0  # bound of the absolute values of W
 TYPICAL_LOADING = 0.7  # prior mean of the first column of W, by which all categories are similar a priori
 
 

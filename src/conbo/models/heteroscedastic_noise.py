@@ -20,7 +20,7 @@ from conbo.models.columns import Columns
 # singular at equal points. With less, rounding errors show in posterior variances; with more, the policy of an exact
 # problem ends less accurate.
 LEAST_NOISE = 1e-9
-LOG_NOISE_BOUNDS = (log(LEAST_NOISE), log(10.0))  # bounds on log σ², for standardized rewards
+LOG_NOISE_BOUNDS = (log(LEAST_NOISE), log(10.0))  # bounds of log σ², for standardized rewards
 
 
 @dataclass(frozen=True)
