@@ -1,5 +1,6 @@
 """Costs: known or learned, budgets, and gain per cost."""
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,25 @@ def test_a_run_ends_when_the_gain_is_not_worth_its_cost() -> None:
 def test_a_run_ends_in_time() -> None:
     study = conbo.Study(SPACE, method="uniform")
     assert study.run(reward, 10**6, max_seconds=0.05, progress=False).stopped == "max_seconds"
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_nothing_begins_once_the_time_is_up(fails: bool) -> None:
+    """Neither the rest of a batch nor a retry; a later run evaluates what is left."""
+    study, most, calls = conbo.Study(SPACE, method="uniform"), 0.3, list[Any]()
+    end = time.monotonic() + most
+
+    def slow(state: dict[str, Any], action: dict[str, Any]) -> float:
+        calls.append(action)
+        while time.monotonic() < end + 0.1:
+            time.sleep(0.01)
+        return float("nan") if fails else reward(state, action)
+
+    summary = study.run(slow, 6, batch=6, retries=3, max_seconds=most, progress=False)
+    assert summary.stopped == "max_seconds"
+    assert len(calls) <= 1
+    assert study.run(reward, 6, progress=False).stopped == "evaluations"
+    assert [trial.number for trial in study.trials] == list(range(6))
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,8 @@ def missing_trials(ends: Ends, optimizer: Optimizer) -> float:
     return max(0, wanted_trials(ends) - len(under_way(optimizer)))
 
 
-def reached_end(ends: Ends, optimizer: Optimizer, seconds: float) -> Stopped | None:
-    """Name of the condition that has ended a run, or None if the run goes on; `seconds` is how long it has lasted.
+def reached_end(ends: Ends, optimizer: Optimizer, time_is_up: bool) -> Stopped | None:
+    """Name of the condition that has ended a run, or None if the run goes on.
 
     Running trials and their costs do not count yet.
     """
@@ -31,9 +31,7 @@ def reached_end(ends: Ends, optimizer: Optimizer, seconds: float) -> Stopped | N
         return "evaluations"
     if ends.budget is not None and optimizer.total_cost()[0] >= ends.budget:
         return "budget"
-    if ends.max_seconds is not None and seconds >= ends.max_seconds:
-        return "max_seconds"
-    return None
+    return "max_seconds" if time_is_up else None
 
 
 def too_little_gain(ends: Ends, suggested: SuggestedTrials) -> Stopped | None:

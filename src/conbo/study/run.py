@@ -117,6 +117,9 @@ class Run:
                 if interrupted.is_set() or self._stop_asked:
                     self._stopped = "interrupted" if interrupted.is_set() else "stop"
                     self._queue.clear()
+                elif self._time_is_up:  # also for the rest of a batch, and for retries
+                    self._stopped = self._stopped or self._reached_end()
+                    self._queue.clear()
                 elif self._n_busy < self._evaluators.width():
                     trial = self._queue.popleft() if self._queue else self._next()
                     if interrupted.is_set() or self._stop_asked:  # set while the trial was searched for
@@ -269,7 +272,7 @@ class Run:
             if trial is not None:
                 self._heartbeat.trials.add(trial.number)
                 return trial
-        self._stopped = reached_end(ends, optimizer, time.monotonic() - self._began)
+        self._stopped = self._reached_end()
         if self._stopped:
             return None
         synchronous = self._plan.batch is not None and self._last_states(optimizer) is None
@@ -282,6 +285,14 @@ class Run:
         self._heartbeat.trials.update(trial.number for trial in added)
         self._queue.extend(added)
         return self._queue.popleft() if added else None
+
+    @property
+    def _time_is_up(self) -> bool:
+        most = self._plan.ends.max_seconds
+        return most is not None and time.monotonic() - self._began >= most
+
+    def _reached_end(self) -> Stopped | None:
+        return reached_end(self._plan.ends, self._shared.up_to_date(), self._time_is_up)
 
     def _choose(self, optimizer: Optimizer) -> list[Trial]:
         missing = missing_trials(self._plan.ends, optimizer)
