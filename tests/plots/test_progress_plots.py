@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+import conbo
 from conbo import plots
 from conbo.models.exact import ExactPosterior
 from conbo.plots import progress
@@ -53,6 +54,16 @@ def test_long_studies_keep_their_hyperparameters(monkeypatch: pytest.MonkeyPatch
     assert earlier(seen.belief, 8, seen.model).posterior.kernel is not now.kernel  # type: ignore[union-attr]
     points = seen.points[:3]
     assert not torch.allclose(before.mean(points), now.mean(points))
+
+
+def test_earlier_policies_respect_learned_constraints() -> None:
+    space = conbo.Space(actions={"x": conbo.Real(0, 1)})
+    study = conbo.Study(space, method="uniform", outcome_constraints={"wait": conbo.AtMost(0.5)}, seed=3)
+    study.run(lambda _, action: {"reward": action["x"], "wait": action["x"]}, 12, progress=False)
+    figure = plots.policy_value(study)
+    values = next(t.y for t in figure.data if t.name == "policy value, as estimated then")
+    assert len(values) > 3
+    assert max(values) < 0.6  # 1 without the constraint
 
 
 def timed(*trials: tuple[str, float, float | None, str]) -> View:

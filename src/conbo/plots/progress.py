@@ -33,7 +33,8 @@ def policy_value(study: Studied) -> go.Figure:
 
     After certain numbers of evaluations, the checkpoints, a policy is learned from the rewards up to then, as if the
     study had ended there. The model of a checkpoint with more than 300 rewards has the hyperparameters that were fitted
-    to all rewards. With a BoTorch model, or a joint model with an earlier study, there is only the last checkpoint.
+    to all rewards, and all policies respect learned constraints as they are known now. With a BoTorch model, or a joint
+    model with an earlier study, there is only the last checkpoint.
 
     The solid line is the value of each policy under the model of its own checkpoint, with a band of ± 1.96 standard
     deviations. The dashed line is the value of the same policies under the model of all rewards. Both lines say more
@@ -103,15 +104,21 @@ def _value_after(view: View, n: int) -> tuple[float, float, float] | None:
 
 
 def earlier(belief: Belief, n: int, model: ModelLike) -> Belief | None:
-    """The belief given only the first n rewards; None if the model cannot be conditioned on fewer rewards."""
+    """The belief given only the first n rewards; None if the model cannot be conditioned on fewer rewards.
+
+    Learned constraints are the most probable ones given all evaluations.
+    """
     first = belief.observations.first(n)
     seen = standardized(first, belief.shift, belief.scale)
+    constraints = None if belief.constraints is None else belief.constraints.of_most_probable()
     with threads_for(n):
         seeds = None if seen.seeds is None else seen.seeds.values
         known = belief.posterior.conditioned_on(seen.points, seen.rewards, seen.noise, seeds)
-        if known is not None and n <= MOST_FITTED:
-            return fit_belief(belief.space, belief.states, first, model)
-    return None if known is None else replace(belief, observations=first, posterior=known, average=None)
+        if known is None:
+            return None
+        if n <= MOST_FITTED:
+            return replace(fit_belief(belief.space, belief.states, first, model), constraints=constraints)
+    return replace(belief, observations=first, posterior=known, average=None, constraints=constraints)
 
 
 def timeline(study: Studied) -> go.Figure:
