@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from conbo.confidence_interval import interval, magnitude
 from conbo.spaces import Array
-from conbo.stratified import Draws, draw_each, draw_similar, interval, magnitude
+from conbo.stratified_draws import Draws, draw_each, draw_similar
 
 STUDIES = 1000
 STATES = (np.arange(200) + 0.5) / 200  # that stand for P[s], evenly

@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from conbo import errors, integrations, plots, problems
     from conbo.client import Client
     from conbo.comparison import Comparison
+    from conbo.confidence_interval import Interval
     from conbo.gaussian_process import GaussianProcess
     from conbo.method_list import Method, methods
     from conbo.models.model import Model
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from conbo.reports import report
     from conbo.spaces import Categorical, Integer, Real, Space
     from conbo.state_distributions import Density, Normal, Product, Triangular, Uniform, Weights
-    from conbo.stratified import Interval
     from conbo.study import RunSummary, Study, open_study, study_names
     from conbo.study.executors import Objective, SeededObjective
     from conbo.study_summary import StudySummary
@@ -36,7 +36,7 @@ _HOME = {
     "Density": "state_distributions",
     "GaussianProcess": "gaussian_process",
     "Integer": "spaces",
-    "Interval": "stratified",
+    "Interval": "confidence_interval",
     "Method": "method_list",
     "Model": "models.model",
     "Normal": "state_distributions",

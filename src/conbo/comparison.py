@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from conbo.confidence_interval import Interval
 from conbo.direction import sign_of
 from conbo.fresh_states import rule_actions
 from conbo.policies.policy import Policy
 from conbo.policies.policy_value import mean_over_states, typical_states
 from conbo.policies.rules import Rule
 from conbo.rounding import MARGIN_IN_WORDS, NINETY_FIVE, as_precise, with_margin
-from conbo.stratified import Interval
 from conbo.validation import Validation, difference_in_words
 
 

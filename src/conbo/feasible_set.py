@@ -301,7 +301,8 @@ def _integer_steps(k: int) -> Array:
 def _stepped(parameter: Parameter, values: Array, step: Array) -> Array:
     """Add the integers `step` to the `values` of an integer parameter.
 
-    Values are given and returned as numbers in [0, 1] that encode them.  The sums are clipped to the parameter's range.
+    Both `values` and the result are encoded as numbers in [0, 1]; `step` is in the parameter's own units.  The sums are
+    clipped to the parameter's range.
     """
     assert isinstance(parameter, Integer)
     here = np.floor(parameter.scale.from_unit(values) + 0.5)

@@ -7,13 +7,14 @@ import numpy as np
 import torch
 
 from conbo.belief import Belief
+from conbo.confidence_interval import magnitude
 from conbo.errors import PointError, SettingError
 from conbo.policies.policy import Policy
 from conbo.policies.policy_value import typical_states, value_of_state
 from conbo.policies.rules import Actions, Rule, SameAction
 from conbo.quasi_random import sobol
 from conbo.spaces import Array, Point, Value
-from conbo.stratified import Draws, draw_each, draw_similar, magnitude
+from conbo.stratified_draws import Draws, draw_each, draw_similar
 from conbo.validation import Check, Measurement, Validation
 
 # number and size of independent samples of P[s]; the variance of their means gives the sampling error

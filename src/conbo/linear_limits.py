@@ -188,7 +188,8 @@ class LinearLimits:
     def redundant(self) -> list[int]:
         """Return the indices of constraints that have no effect.
 
-        Such a constraint holds at every point of the unit cube, or is a multiple of another constraint and no tighter.
+        Such a constraint holds at every point of the unit cube, or is a multiple of another constraint and looser. Of
+        constraints that are equally tight multiples of each other, all but the first are listed.
         """
         low, high = self._ends()
         most = np.maximum(self.coefficients * low, self.coefficients * high).sum(-1)

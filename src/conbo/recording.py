@@ -52,7 +52,10 @@ class _Recorder:
 
 
 class _Recorders(threading.local):
-    """The recorders of one thread, by GPU.  Threads share none, so that they do not overwrite each other's results."""
+    """The recorder of CUDA graphs for each GPU, separately in every thread.
+
+    Threads do not share recorders, because they would overwrite each other's results.
+    """
 
     def __init__(self) -> None:
         self.of: dict[torch.device, _Recorder] = {}

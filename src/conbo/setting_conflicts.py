@@ -52,7 +52,7 @@ def check_finite(name: str, method: Method | Listed, space: Space, states: State
 
 
 def _refuse_real(name: str, what: str, parameters: Mapping[str, Parameter]) -> None:
-    """Raise SettingError if one of the parameters is real-valued."""
+    """Raise SettingError if one of the parameters is real-valued; the method `name` needs finitely many `what`."""
     for parameter, one in parameters.items():
         if one.n_levels is None:
             raise SettingError(f"'{name}' must have finitely many {what}, but '{parameter}' is {one!r}: {_USE}")

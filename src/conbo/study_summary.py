@@ -226,7 +226,8 @@ def where_concentrated(space: Space, states: Array, gains: Array, weights: Array
 
     A region is an interval of one numeric parameter, or some choices of a categorical one, that has at least half of
     all expected gains. The region with the highest ratio of gain to probability is returned. `states` (m, d_s) are in
-    the unit cube, `weights` (m,) are their probabilities, and `gains` (m,) are their expected gains times `weights`.
+    the unit cube, `weights` (m,) are their probabilities, and `gains` (m,) are their expected gains, already multiplied
+    by these probabilities.
     """
     total = float(gains.sum())
     if not space.states or not total > 0:

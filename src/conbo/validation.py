@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from conbo.confidence_interval import Interval, interval
 from conbo.direction import sign_of
 from conbo.record_fields import Fields
 from conbo.rounding import NINETY_FIVE, as_precise, counted, with_margin
-from conbo.stratified import Interval, interval
 from conbo.values import Value
 
 SINGLE_ACTION = "the best single action"
@@ -30,7 +30,7 @@ class Check:
     """One state of a validation, with an evaluation of the policy and, if there is a decision rule, one of the rule."""
 
     state: dict[str, Value]
-    stratum: int  # number of the stratum, a set of similar states; see `stratified.py`
+    stratum: int  # number of the stratum, a set of similar states; see `stratified_draws.py`
     weight: float  # weight of the state in means over P[s]; the weights of all states add up to 1
     policy: Measurement
     rule: Measurement | None = None

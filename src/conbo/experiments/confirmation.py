@@ -13,7 +13,7 @@ from conbo.experiments.run_file import Checkpoint, Run, RunSettings
 
 
 class Pair(NamedTuple):
-    """A recorded run, the fingerprints of all code that is known to reproduce it, and the same run made again."""
+    """A recorded run and the same run made again, with the fingerprints of all code known to make the recorded run."""
 
     recorded: Run
     codes: frozenset[str]

@@ -27,7 +27,10 @@ LIMITS = "Tuple((f8[:,::1], f8[:,::1], f8[:,::1], f8[:,::1], f8[:,::1], f8[::1],
 
 
 def _ascent(name: str, limited: bool) -> Function:
-    """Return the Python function of the loop, under the given name; `limited` adds linear limits on the action."""
+    """Return the loop `ascend_rows` as a Python function with this name, which is not compiled yet.
+
+    If `limited`, the loop respects linear limits on the action.
+    """
 
     def ascend_rows(
         first: int,

@@ -20,7 +20,7 @@ def factorize_and_invert(
     """Compute upper Cholesky factors and inverses of covariance matrices, after adding `noise` to their diagonals.
 
     There are r covariance matrices of n rewards, `matrices` (r, n, n). The results are written to `factors` and
-    `inverses`.
+    `inverses`; `pivots` is working memory.
     """
     # One sweep for each row p of a matrix K turns -K into the inverse of K (Goodnight 1979). Let w be row p of K after
     # the earlier sweeps, divided by the square root of its entry p; from entry p on, w is row p of the factor. The

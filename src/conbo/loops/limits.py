@@ -169,11 +169,10 @@ def into_limits(
     shapes: Array,
     scratch: Array,
 ) -> bool:
-    """Move x, in place, to a nearby point within linear limits and bounds; return whether all limits hold there.
+    """Try to move x, in place, to a nearby point within linear limits and bounds; return whether all limits hold there.
 
     x is projected onto one limit after the other, until all of them hold or SWEEPS passes over the limits are made. The
-    module's docstring explains the arrays that describe the limits, from `coefficients` to `shapes`; `scratch` is
-    scratch memory.
+    module's docstring explains the other arrays; `scratch` is working memory.
     """
     f, n_limits = len(free), coefficients.shape[0]
     values, slopes = scratch[n_limits + f], scratch[n_limits + f + 1]

@@ -35,7 +35,7 @@ class Shelf(Protocol):
 
 
 class FitMemory:
-    """A cache of the most recent fits of this process, backed by a shared store if one is given."""
+    """A cache of recently used fits in memory, backed by a store that several processes share if one is given."""
 
     def __init__(self, shelf: Shelf | None = None) -> None:
         self._shelf = shelf

@@ -145,9 +145,10 @@ def modes_of_families(
 
     A mode is a local maximum of the posterior density of the hyperparameters. The search in the first family starts
     from Sobol points. If `all_modes` is true, every family contributes all its distinct modes, and the search in the
-    next one starts from the mode with the most evidence. Otherwise, a family contributes only its highest mode, from
-    which the next search starts. `noise` holds the variances (n,) of the rewards' noise, or names the prior of its
-    variance. If rewards are clipped at a floor, the pseudo-observations `sites` replace them.
+    next family starts from the one with the highest evidence. Otherwise, a family contributes only the mode with the
+    highest density, from which the search in the next family starts. `noise` holds the known variances (n,) of the
+    rewards' noise, or else the name of the noise's prior. If rewards are clipped at a floor, the pseudo-observations
+    `sites` are used in place of `rewards`.
     """
     modes: list[Mode] = []
     leader: Mode | None = None

@@ -2,10 +2,12 @@
 
 A node z_j is an outcome: a reward z_j standard deviations above its prediction.  At each node, a search finds the
 action with the highest posterior mean after that reward (the maximizer), and V(z) is this mean.  As a function of z,
-the mean of one action is a line.  The line of a maximizer that was found at one node may be the highest at another
-node, too, where the search missed it.  If the maximizers at two neighboring nodes are similar, and the maximizer
-does not move much faster with z between these nodes than in the intervals on either side, both belong to the same local
-maximum, and V is smooth between the nodes.  Otherwise V has a corner between them.
+the mean of one action is a line.  The maximizer found at one node may have the highest line at another node, too; it
+then replaces the one that the search found there.
+
+Between two neighboring nodes, the maximizer either moves continuously, and V is smooth, or it jumps to another local
+maximum, and V has a corner.  A jump is assumed if the two maximizers are hardly correlated, or if the maximizer moves
+many times faster with z than in the intervals on either side.
 
 The torch code is the reference implementation; on a CPU with Numba, compiled loops replace it.
 """
@@ -48,11 +50,14 @@ def shared_between_nodes(maxima: Maxima, nodes: Tensor) -> Maxima:
 
 
 def neighbor_similarity(functions: ActionFunctions, actions: Tensor, nodes: Tensor) -> Tensor:
-    """Return correlations (..., q-1) of the best actions at neighboring nodes z, reduced where the action jumps.
+    """Return how similar the best actions at neighboring nodes are (..., q-1): from 1 if they are equal, down to 0.
 
-    `actions` (..., q, width) are scaled inputs of the actions with the highest posterior means after a reward that is z
-    standard deviations above its prediction, for each of q values z in `nodes`. A best action that moves many times
-    faster with z between two nodes than in the intervals on either side has jumped to another local maximum.
+    A node z stands for a new reward that is z standard deviations above its prediction. For each of q `nodes`,
+    `actions` (..., q, width) holds the action with the highest posterior mean after that reward, as scaled inputs.
+
+    The similarity is the correlation of the two actions under the kernel of the actions. It is reduced, down to zero,
+    if the best action moves many times faster with z between the two nodes than in the intervals on either side,
+    because it has then jumped to another local maximum.
     """
     profile = functions.factor.profile
     if compiled.handles(profile) and actions.device.type == "cpu":

@@ -30,7 +30,7 @@ EARLIER, THIS = 0.25, 0.75  # unit-interval codes of the two categories
 
 
 def of_study(place: float, rows: Tensor) -> Tensor:
-    """Add a first column to points or states (..., d): the code `place` of their study, EARLIER or THIS."""
+    """Return points or states (..., d) with one more column in front: `place`, their study, EARLIER or THIS."""
     return torch.cat([rows.new_full((*rows.shape[:-1], 1), place), rows], -1)
 
 

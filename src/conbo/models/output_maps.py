@@ -1,7 +1,8 @@
-"""Output warping: monotone maps from rewards y to the values z that a Gaussian process models.
+"""Output warping: monotone maps from rewards y to the values that a Gaussian process models.
 
 Rewards with a long tail of very bad values are not Gaussian, and a Gaussian process that has to follow the tail hardly
-sees differences between good rewards.  A map g compresses the tail, and the process models z = g(y).
+sees differences between good rewards.  A map g compresses the tail, and the process models
+g(y) = z + ε, where z is its noise-free value and ε its noise.
 
 ==========  ==================================================  ==============================================
 class       g(y), before it is standardized                     use
@@ -14,8 +15,8 @@ class       g(y), before it is standardized                     use
 `learned_maps.py` learns its settings.
 `Limits` clamps the expected reward to the bounds that the user knows.  Noise may move single rewards beyond them.
 
-The predicted quantity is the expected reward E[g⁻¹(z + ε)], where z is the noise-free value of the process and ε its
-noise.  Mean and standard deviation of this expectation are integrals over the posterior of z, which is Gaussian.
+The predicted quantity is the expected reward E[g⁻¹(z + ε)], an expectation over ε alone.  Its posterior mean and
+standard deviation are integrals over the posterior of z, which is Gaussian.
 """
 
 from abc import ABC, abstractmethod

@@ -47,10 +47,10 @@ def begins_with(n: int) -> int:
 
 
 def block_ends(n: int) -> list[int]:
-    """Return the ends (row numbers) of the blocks of rows in which a Cholesky factor with n rows is built.
+    """Return the ends (exclusive row numbers) of the blocks of rows in which a Cholesky factor with n rows is built.
 
-    One more row extends the last block or begins a new one. Other blocks change only where `fitted_rewards(n)`, the
-    number of rewards to which hyperparameters are fitted, jumps to its next value.
+    When n grows by one, the last block becomes longer or a new one begins. The other blocks change only at those n at
+    which `fitted_rewards(n)`, the number of rewards to which hyperparameters are fitted, jumps to its next value.
     """
     first = fitted_rewards(n)
     return [*range(LONG_BLOCK, first, LONG_BLOCK), *range(first, n, SHORT_BLOCK), n]

@@ -61,8 +61,8 @@ def action_limits(space: Space, states: Tensor, held: tuple[int, ...] = ()) -> R
 def masked(space: Space, states: Tensor, actions: Tensor, scores: Tensor) -> Tensor:
     """Return the scores (..., m, p), with very low ones in place of those of actions that violate linear constraints.
 
-    The scores belong to p actions (p, d_x) in m states (..., m, d_s). The less an action violates the constraints, the
-    higher is its new score, because a projection onto the feasible set then moves it less.
+    The scores belong to p actions (p, d_x) in m states (..., m, d_s). Among the actions that violate constraints, one
+    that violates them less gets a higher score, because projecting it onto the feasible set later will move it less.
     """
     violation = violations(space, states, actions)
     if violation is None:

@@ -44,7 +44,7 @@ class OnSteps:
 
 
 class SteppedPolicy:
-    """A policy from states (m, d_s) to actions (m, d_x) in the unit cube, with valid values in the stepped columns."""
+    """A policy from states (m, d_s) to actions (m, d_x) in the unit cube; see `OnSteps` for its stepped columns."""
 
     def __init__(self, recipe: OnSteps, belief: Belief, free: StatePolicy) -> None:
         self._belief, self._free = belief, free

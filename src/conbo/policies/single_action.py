@@ -47,7 +47,7 @@ class ConstantPolicy:
 
 
 def reference_state(belief: Belief) -> Tensor:
-    """Return the reference state (d_s,) in the unit cube: the first of finitely many states, or else a central state.
+    """Return the reference state (d_s,) in the unit cube: the first if there are finitely many, else a central one.
 
     If state parameters are independent under P[s], the central state has the median of each.
     """

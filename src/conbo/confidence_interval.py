@@ -1,0 +1,113 @@
+"""Confidence intervals for mean rewards over P[s], from stratified samples of states.
+
+=======  ==========================================================================================
+symbol   meaning
+=======  ==========================================================================================
+h        a stratum: one state, or states for which the model expects similar rewards
+W_h      the probability of stratum h under P[s]
+n_h      the number of draws from stratum h (see `stratified_draws.py`)
+s_h²     sample variance of the deviations in stratum h
+s²       sample variance of all deviations
+N        size of the sample of states that represents P[s], infinite if all states are listed
+=======  ==========================================================================================
+
+A deviation is the measured reward minus the reward that the model expected. The mean reward over P[s] is estimated by
+the mean that the model expects, plus Σ W_h (mean deviation in h). The better the model is, the narrower the interval.
+With a bad model, the interval is still valid, because the model's expectations are fixed before rewards are measured (a
+control variate, or prediction-powered inference).
+
+The variance of this estimate is Σ W_h² s_h² / n_h, plus s² / N because a sample of N states represents P[s], plus the
+variance of the model's mean if that was computed from a sample of states. The degrees of freedom come from
+Satterthwaite's approximation in Welch's form, which is right on average if all strata have the same variance.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from conbo.parameters import Array
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean with its 95 % confidence interval.
+
+    Parameters
+    ----------
+    mean
+        The estimate.
+    low, high
+        Lower and upper end of the interval; None if there is only one measurement.
+
+    Examples
+    --------
+    >>> study.validate(profit, evaluations=8).policy_value
+    Interval(mean=..., low=..., high=...)
+    """
+
+    mean: float
+    low: float | None
+    high: float | None
+
+    @property
+    def margin(self) -> float | None:
+        """Half of the interval's width; None if there is only one measurement."""
+        return None if self.low is None or self.high is None else (self.high - self.low) / 2
+
+
+def interval(
+    expected: float,
+    deviations: Sequence[float],
+    strata: Sequence[int],
+    weights: Sequence[float],
+    pool: float = np.inf,
+    expected_std: float = 0.0,
+) -> Interval:
+    """Estimate the mean reward over P[s] with a 95 % interval, which is valid even if the model is wrong.
+
+    Parameters
+    ----------
+    expected
+        The mean reward over P[s] that the model expects.
+    deviations
+        For every draw, the measured reward minus the reward that the model expects.
+    strata, weights
+        Stratum and weight of every draw. If some stratum has only one draw, all strata are merged into one.
+    pool
+        Size of the sample of states that represents P[s]; infinite if all states are listed.
+    expected_std
+        Standard deviation of `expected` if it was computed from a sample of states, otherwise zero.
+    """
+    values, n = np.asarray(deviations, dtype=float), len(deviations)
+    share = np.asarray(weights, dtype=float) / float(np.sum(weights))
+    mean = expected + float(share @ values)
+    if n < 2:
+        return Interval(mean, None, None)
+    _, stratum, sizes = np.unique(np.asarray(strata), return_inverse=True, return_counts=True)
+    if sizes.min() < 2:
+        stratum, sizes = np.zeros(n, dtype=int), np.array([n])
+    unit = magnitude(values)
+    values = values / unit
+    centers = np.bincount(stratum, share * values) / np.bincount(stratum, share)
+    parts = np.bincount(stratum, (share * (values - centers[stratum])) ** 2) * sizes / (sizes - 1)
+    variance, freedom = float(parts.sum()), float(n - len(sizes))
+    if variance > 0:
+        freedom = min(freedom, 1 / float(((parts / variance) ** 2 / (sizes + 1)).sum()) - 2)
+    from scipy.special import stdtrit  # slow to import
+
+    std = math.hypot(unit * (variance + float(values.var(ddof=1)) / pool) ** 0.5, expected_std)
+    margin = float(stdtrit(max(freedom, 1.0), (1 + CONFIDENCE) / 2)) * std
+    return Interval(mean, mean - margin, mean + margin)
+
+
+def magnitude(values: Array) -> float:
+    """Return the largest power of two that is at most the largest absolute value; 0.5 if all values are zero.
+
+    Values are divided by it before they are squared, because the square of 1e160 overflows. Division by a power of two
+    does not round, and the squares of the quotients do not all underflow.
+    """
+    return math.ldexp(1.0, math.frexp(float(np.abs(values).max()))[1] - 1)
