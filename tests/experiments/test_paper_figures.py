@@ -98,6 +98,20 @@ def test_rewards_are_drawn_as_they_are():
     assert all((line.get_ydata() <= 0).all() for line in axes.get_lines())
 
 
+def test_a_method_has_the_same_color_in_all_panels():
+    """Whatever its rank: here the chosen seeds are best on one problem, and one seed for all on the other."""
+    runs = made_up(FIGURES["common-random-numbers"])
+    for run in runs.values():
+        best = "chosen" if run.settings.problem == "ambulances" else "one"
+        factor = 0.1 if best in run.settings.method else 1.0
+        run.checkpoints = [replace(c, score=factor * c.score) for c in run.checkpoints]
+    first, second = draw_comparisons(compare(runs.values())).axes
+    colors, others = ({line.get_label(): line.get_color() for line in axes.get_lines()} for axes in (first, second))
+    assert colors == others
+    assert len(set(colors.values())) == 3
+    assert next(iter(colors)) != next(iter(others))
+
+
 def test_names_of_problems_in_words():
     assert readable("assemble_to_order") == "Assemble to order"
     assert readable("cifar_cnn_table") == "Networks"

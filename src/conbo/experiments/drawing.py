@@ -74,8 +74,9 @@ def styled(draw: Draw) -> Draw:
 def style_of(method: str, methods: Sequence[str] = ()) -> dict[str, Any]:
     """The color and line style of a method, as options of matplotlib.
 
-    `methods` are all methods of the figure. Those that are not in `STYLES` get the colors of `OTHERS`, in turn. Labels
-    such as `method/model` and `method noise=auto`, which stand for a method with another model, have a dotted line.
+    `methods` are all methods of the figure, in the same order for all panels. Those that are not in `STYLES` get the
+    colors of `OTHERS`, in turn. Labels such as `method/model` and `method noise=auto`, which stand for a method with
+    another model, have a dotted line.
     """
     name = method.replace("/", " ").split()[0]
     if name in STYLES:
@@ -95,16 +96,17 @@ def panels(rows: int, columns: int, legend_rows: int = 1) -> tuple[Figure, np.nd
     return figure, figure.subplots(rows, columns, squeeze=False)
 
 
-def draw_costs(axes: Axes, comparison: Comparison, methods: Sequence[str] | None = None) -> None:
-    """Draw the mean costs of methods against evaluations, with their standard errors as bands.
+def draw_costs(axes: Axes, comparison: Comparison, among: Sequence[str] = ()) -> None:
+    """Draw the mean costs of all methods against evaluations, with their standard errors as bands.
 
-    By default, all methods of the comparison are drawn. Costs that are negated rewards are drawn as rewards. Other
-    costs get a logarithmic axis if all means are positive.
+    Costs that are negated rewards are drawn as rewards. Other costs get a logarithmic axis if all means are positive.
+    `among` are the methods of all panels of the figure, so that each has the same color in every panel; by default
+    those of this comparison.
     """
-    shown = [m for m in methods or comparison.methods if m in comparison.costs]
-    lowest = min(float(np.nanmin(comparison.mean(method))) for method in shown)
-    for method in shown:
-        mean, error, style = comparison.mean(method), comparison.error(method), style_of(method, shown)
+    lowest = min(float(np.nanmin(comparison.mean(method))) for method in comparison.methods)
+    for method in comparison.methods:
+        mean, error = comparison.mean(method), comparison.error(method)
+        style = style_of(method, among or sorted(comparison.methods))
         axes.plot(comparison.evaluations, comparison.sign * mean, label=method, **style)
         low, high = mean - error, mean + error
         if lowest > 0:
@@ -145,11 +147,11 @@ def draw_comparisons(comparisons: Sequence[Comparison], columns: int = 2) -> Fig
     """A figure of cost curves, with a panel for each comparison."""
     columns = min(columns, len(comparisons))
     rows = -(-len(comparisons) // columns)
-    n_methods = len({method for comparison in comparisons for method in comparison.costs})
+    methods = sorted({method for comparison in comparisons for method in comparison.costs})
     legend_columns = 5 if columns > 1 else 2
-    figure, axes = panels(rows, columns, legend_rows=-(-n_methods // legend_columns))
+    figure, axes = panels(rows, columns, legend_rows=-(-len(methods) // legend_columns))
     for panel, comparison in zip(axes.flat, comparisons, strict=False):
-        draw_costs(panel, comparison)
+        draw_costs(panel, comparison, methods)
         batches = f", batches of {comparison.batch}" if comparison.batch > 1 else ""
         panel.set_title(f"{readable(comparison.problem)}{batches}")
     for panel in axes.flat[len(comparisons) :]:

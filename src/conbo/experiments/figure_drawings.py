@@ -83,7 +83,7 @@ def draw_methods(runs: Sequence[Run]) -> Figure:
     for panel, comparison in zip(axes.flat, comparisons, strict=True):
         for place, method in enumerate(comparison.methods):
             mean, error = max(comparison.mean(method)[-1], LEAST), comparison.error(method)[-1]
-            color = style_of(method, comparison.methods)["color"]
+            color = style_of(method, sorted(comparison.methods))["color"]
             panel.errorbar(mean, place, xerr=[[min(error, 2 / 3 * mean)], [error]], fmt="o", color=color, capsize=2)
         panel.set_yticks(range(len(comparison.methods)), labels=comparison.methods)
         panel.invert_yaxis()
