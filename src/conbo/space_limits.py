@@ -37,9 +37,10 @@ class SplitFeasible:
     state_names: tuple[str, ...]  # names of the user's states
 
     def __call__(self, _: dict[str, Value], action: dict[str, Value]) -> bool:
-        """Return whether `action`, which holds the values of the user's states and actions, is allowed.
+        """Return whether the user's function allows these values.
 
-        The first argument, the state, is ignored: it is empty, because all parameters are actions.
+        All parameters are actions here, so `action` holds the user's states and actions, and the first argument, the
+        state, is empty and ignored.
         """
         state = {name: action[name] for name in self.state_names}
         return self.function(state, {name: value for name, value in action.items() if name not in state})

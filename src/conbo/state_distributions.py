@@ -166,7 +166,9 @@ class Product:
 
 @dataclass(frozen=True)
 class Density:
-    """A distribution P[s] given by a density of the whole state. A plain function of the state means the same.
+    """A distribution P[s] given by a density of the whole state.
+
+    A plain function that is passed as `state_distribution` is treated as ``Density(function)``.
 
     Random states are drawn by the `sampler` if there is one. Otherwise, they are drawn from the list of all states if
     there are at most 100,000, by rejection sampling if there is a `bound`, or else from a fixed pool of Sobol points,

@@ -252,7 +252,7 @@ def from_record(record: object) -> Validation:
 
 
 def _expected_stds(fields: Fields, count: int) -> tuple[float, ...]:
-    """Read the field `expected_stds`; earlier records hold variances instead."""
+    """Read the field `expected_stds`; earlier records hold `expected_variances` instead, whose roots are taken."""
     if "expected_stds" not in fields.record and fields.has("expected_variances"):
         return tuple(math.sqrt(one) for one in fields.numbers("expected_variances", count, 0.0))
     return tuple(fields.numbers("expected_stds", count, 0.0))

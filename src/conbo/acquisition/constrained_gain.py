@@ -111,9 +111,9 @@ def gain_of(
 ) -> GainWithDerivatives:
     """Return how much an evaluation is expected to raise the highest utility of each state, with derivatives.
 
-    The utility of an action is a weighted mean of its expected reward and `worst`.  The weights are the probabilities
-    that the action satisfies the constraints and that it does not.  The highest utility is the maximum over q actions.
-    There are k candidates for the evaluation, and m states for each.
+    The utility of an action is p · (expected reward) + (1 - p) · `worst`, where p is the probability that the action
+    satisfies the constraints.  The highest utility is the maximum over q actions.  There are k candidates for the
+    evaluation, and m states for each.  Derivatives are with respect to the slopes of `reward` and `slacks`.
 
     Parameters
     ----------

@@ -130,7 +130,7 @@ class Program:
             raise ConboError(f"{rule}, but printed {_last_line(printed)!r}.") from None
 
     def _run(self, words: list[str]) -> tuple[int, str, str]:
-        """Run the command line with these words; return its exit code, standard output and standard error.
+        """Run the command line that consists of these words; return exit code, standard output and standard error.
 
         The program runs in a session of its own, which Ctrl-C does not reach.
         """

@@ -150,9 +150,9 @@ def _result(
 ) -> "tuple[int, Outcomes | str] | None":
     """Return the number of a row's trial, and the trial's outcomes or error; None if the row has neither.
 
-    `told` maps numbers to trials, with the results of the rows read so far; the result of this row is added to it.
-    `noiseless` is {True} if the completed trials have no noise variance, {False} if they have one, and empty if no
-    trial is completed; it is updated. Raises TrialError if `told` has a different result for the trial, and RewardError
+    `told` maps numbers to trials, including results from earlier rows. `noiseless` is empty until a trial is completed,
+    then {True} if completed trials have no noise variance, or {False} if they have one. Both are updated with this
+    row's result. Raises TrialError if `told` has a different result for the trial, and RewardError
     if this row has a noise variance and the completed trials have none, or vice versa.
     """
     from conbo.trials import unlike_before

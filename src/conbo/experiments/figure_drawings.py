@@ -183,7 +183,10 @@ DRAWINGS: dict[str, Callable[[Sequence[Run]], Figure]] = {
 
 
 def _draw_finals(axes: Axes, name: str, points: Mapping[float, tuple[Comparison, str]]) -> None:
-    """Draw final mean costs with standard errors; `points` maps each x to a comparison and a method's label."""
+    """Draw a curve, called `name`, of final mean costs with standard errors.
+
+    `points` maps each x to a comparison and the label of the method in it.
+    """
     means = np.array([max(comparison.mean(label)[-1], LEAST) for comparison, label in points.values()])
     errors = np.array([comparison.error(label)[-1] for comparison, label in points.values()])
     low = np.minimum(errors, 2 / 3 * means)  # a log axis cannot show zero

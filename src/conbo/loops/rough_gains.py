@@ -32,7 +32,8 @@ def reactions(
 
     If the reward is z standard deviations above its prediction, the mean at a basin (a local maximum) rises by
     slope · z; these slopes are written to `slopes`. The best action itself moves with z, which adds the gain ½ V''(0),
-    where V(z) is the highest mean after the reward. This gain is bounded from above and written to `gain`.
+    where V(z) is the highest mean after the reward. This gain, but at most `unit_gain` · |A| / sd, is
+    written to `gain`.
     """
     f, n_places = places.shape
     candidates, m = gain.shape

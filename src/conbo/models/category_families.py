@@ -95,7 +95,7 @@ class MultiTaskFamily:
 
     @property
     def n_variances(self) -> int:
-        """Number of variances: one for each choice of each categorical column, and one more.
+        """Number of variances: one for each choice of each categorical state column, and one more.
 
         The last one is the variance of the part that does not depend on the action.
         """

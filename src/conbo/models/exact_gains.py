@@ -239,10 +239,10 @@ class StatesAhead:
         return self._selected
 
     def _maxima(self, functions: ActionFunctions, nodes: Tensor, sets: SelectedSets) -> Maxima:
-        """Return the maxima over actions of posterior means after a new reward, at each of q nodes z.
+        """Maximize k·m posterior means over actions, at each of q nodes z.
 
-        A node is a value of z: the new reward is z standard deviations above its prediction. There are k·m means: for
-        each of k candidates, one in each of m states.
+        Each mean is a function of the action: that of one of k candidates in one of m states, after a new reward at the
+        candidate. At node z, this reward is z standard deviations above its prediction.
         """
         if sets.last is not None:
             starts, steps = sets.last, WARM_STEPS

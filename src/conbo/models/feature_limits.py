@@ -90,7 +90,10 @@ class FeatureShapes:
 
 @dataclass(frozen=True)
 class FeatureLimits:
-    """Constraints on actions in each of r states, for searches in which actions x are scaled inputs."""
+    """Constraints on actions in each of r states, for searches over scaled inputs.
+
+    Scaled inputs are actions that are warped, and divided by the lengthscales of the kernel.
+    """
 
     shapes: FeatureShapes  # the part that is the same in all states
     states: Tensor  # (r, d_s), unit cube

@@ -245,11 +245,11 @@ class LogPosterior:
         return torch.cat([parameters + steps, parameters - steps]).clamp(*self.bounds.T)
 
     def _second_derivatives(self, parameters: Tensor) -> tuple[Tensor, Tensor, float]:
-        """Return the scaled negated Hessian (p, p) of the log-density at a mode (p,), the gradient and the mean there.
+        """Return the scaled negated Hessian (p, p) of the log-density at a mode (p,), its gradient, and a mean.
 
-        The second derivatives are finite differences of gradients. Each is multiplied by the prior widths of its two
-        parameters, which makes the negated Hessian of a normal prior the identity. Callers raise the eigenvalues of the
-        result to at least LEAST_CURVATURE.
+        The mean is the most likely constant mean of the Gaussian process at the mode. The second derivatives are finite
+        differences of gradients. Each is multiplied by the prior widths of its two parameters, which makes the negated
+        Hessian of a normal prior the identity. Callers raise the eigenvalues of the result to at least LEAST_CURVATURE.
         """
         steps = torch.where(parameters + DIFFERENCE > self.bounds[:, 1], -DIFFERENCE, DIFFERENCE)
         _, gradients, means = self(torch.cat([parameters[None], parameters + steps.diag()]))

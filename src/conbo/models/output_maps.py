@@ -45,7 +45,7 @@ class OutputMap(ABC):
 
     @abstractmethod
     def expected_slope(self, value: Tensor, noise: Tensor) -> Tensor:
-        """Return the derivative of the expected reward with respect to the noise-free value of the Gaussian process."""
+        """Return the derivative of `expected`, the expected reward, with respect to `value`."""
 
     @abstractmethod
     def values(self, rewards: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor | None]:
@@ -159,7 +159,7 @@ class LowTail(OutputMap):
         return self.rewards(value[..., None] + noise.sqrt()[..., None] * NODES.to(value)) @ WEIGHTS.to(value)
 
     def expected_slope(self, value: Tensor, noise: Tensor) -> Tensor:
-        """Return the derivative of the expected reward with respect to the noise-free value of the Gaussian process."""
+        """Return the derivative of `expected`, the expected reward, with respect to `value`."""
         return self.slope_of_rewards(value[..., None] + noise.sqrt()[..., None] * NODES.to(value)) @ WEIGHTS.to(value)
 
     def record(self) -> dict[str, Any]:

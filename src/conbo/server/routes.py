@@ -1,4 +1,7 @@
-"""The routes of the HTTP interface, version 1. They call `Service`, and nearly all respond with JSON."""
+"""The routes of the HTTP interface, version 1. They call `Service`, and nearly all respond with JSON.
+
+The stream of events and the pages of the dashboard are in `pages.py`.
+"""
 
 from collections.abc import Callable
 from typing import Any, Literal
