@@ -76,7 +76,7 @@ class ActionFunctions:
     def box(self) -> tuple[Tensor, Tensor, Tensor]:
         """Lower bounds and upper bounds on scaled inputs, and flags of those that searches may change: each (width,).
 
-        Searches change only inputs from numeric columns that are not `held`.
+        Searches change only inputs from numeric columns, and none from the columns whose indices are in `held`.
         """
         lower, upper, free = self.factor.box
         if not self.held:

@@ -52,7 +52,7 @@ SAID_EVERY = 40 * LONG_BLOCK  # number of rewards between two progress messages 
 
 @dataclass(frozen=True)
 class Sums:
-    """All that the first rewards tell about the values at M inducing points, as sums over these rewards."""
+    """Sums over the first `rows` rewards: all that these rewards tell about the function at M inducing points."""
 
     rows: int  # number of rewards that are summed up
     information: Tensor  # (M, M), S
@@ -89,9 +89,9 @@ def summarized(
 ) -> Summary:
     """Compute the sums over n rewards that determine the approximate posterior.
 
-    The rewards at points (n, d) are given as residuals from the prior mean (n,), with noise variances (n,). If
-    `earlier`, a summary with the same kernel, agrees with the beginning of these data (see `Summary.shared_with`), its
-    sums are extended. Otherwise the sums are computed from scratch.
+    The rewards at points (n, d) are given as residuals (n,), which are rewards minus the prior mean, with noise
+    variances (n,). `earlier` is a summary of other data with the same kernel. If these data begin in the same way (see
+    `Summary.shared_with`), its sums are extended. Otherwise the sums are computed from scratch.
     """
     ends, m = block_ends(len(points)), INDUCING_POINTS
     if earlier is not None and earlier.shared_with(points, residuals, variances):

@@ -132,7 +132,7 @@ class BotorchPosterior:
         return self._joint(torch.cat([a, b])).distribution.covariance_matrix[: len(a), len(a) :]
 
     def prior_variance(self, states: Tensor) -> Tensor:
-        """Return ones (c,), the prior variances assumed in states (c, d_s), because rewards are standardized."""
+        """Return the assumed prior variances in states (c, d_s): ones (c,), because rewards are standardized."""
         return states.new_ones(len(states))
 
     def joint(self, points: Tensor) -> tuple[Tensor, Tensor]:
@@ -206,10 +206,10 @@ class BotorchPosterior:
         return (self.covariance(points, chosen) / scale).clamp(0, 1)
 
     def even_actions(self, actions: Tensor) -> Tensor:
-        """Return the pool `actions` (p, d_x), which is evenly spread, unchanged.
+        """Return the pool `actions` (p, d_x) unchanged.
 
-        Built-in models with input warping move every second action. Whether a BoTorch model warps its inputs is not
-        known here.
+        Built-in models with input warping move every second action, so that the moved ones are evenly spread after
+        warping. Whether a BoTorch model warps its inputs is not known here.
         """
         return actions
 

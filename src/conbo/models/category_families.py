@@ -33,8 +33,8 @@ class TrendFamily:
     def n_variances(self) -> int:
         """Number of variances, which is three.
 
-        They are the variances of the trend, of the deviations from it, and of the part that does not depend on the
-        action.
+        They are the variances of the trend, of the deviations from it, and of the part of the reward that does not
+        depend on the action.
         """
         return 3
 
@@ -97,7 +97,7 @@ class MultiTaskFamily:
     def n_variances(self) -> int:
         """Number of variances: one for each choice of each categorical state column, and one more.
 
-        The last one is the variance of the part that does not depend on the action.
+        The last one is the variance of the part of the reward that does not depend on the action.
         """
         return sum(self._counts) + 1
 

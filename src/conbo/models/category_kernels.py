@@ -276,7 +276,7 @@ class CategoryKernel(Kernel):
         """Return the kernel as plain values, for a saved policy.
 
         They are the lengthscales, the input warping, the covariance of categories, and `constant`, the variance of the
-        part that does not depend on the action.
+        part of the reward that does not depend on the action.
         """
         return {**factors_record(self), **self.categories.record(), "constant": self.constant}
 

@@ -26,7 +26,7 @@ class CensoredPosterior(ExactPosterior):
     noise_of_rewards: Tensor  # (n,), noise variances of the rewards, without the variances of the sites
 
     def __str__(self) -> str:
-        """Describe the chosen model, for the log."""
+        """Describe the model, and say that rewards are clipped, for the log."""
         return f"{super().__str__()}, clipped rewards"
 
     def look_ahead(self, candidates: Tensor) -> LookAhead:

@@ -41,8 +41,8 @@ def ascend(
 
     κ are the action's correlations with `points`, and κ_new is its correlation with the function's own row of
     `new_points`. The arguments are the fields of `ActionFunctions`, its `box`, and the arguments of its `maximize`.
-    `first_radius` is the first radius of the trust region. The results are the fields of `Maxima`. `constants` are the
-    `mean_constant` and `slope_constant` that are added to the means and slopes among them.
+    `first_radius` is the first radius of the trust region, and `constants` holds the fields `mean_constant` and
+    `slope_constant`. The results are the fields of `Maxima`. Their means and slopes include these constants.
     """
     rows, q, features = starts.shape
     n = len(points)

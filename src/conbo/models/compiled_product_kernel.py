@@ -36,9 +36,9 @@ def weighted_gradient(
     """Return the gradients of Σ_j weights[..., i, j] k(here_i, there_j) with respect to each of p points here_i.
 
     k is the product kernel with variance `outputscale` and the named profiles of states and actions. Points are given
-    as two tensors, the scaled inputs of states and those of actions: `here` is (p, ·), and `there` is (m, ·), or
-    (p, m, ·) if each here_i has m points of its own. The gradients (..., p, ·) are two such tensors too. The
-    dots stand for the number of scaled inputs.
+    as two tensors, the scaled inputs of states and those of actions: `here` is (p, w), and `there` is (m, w), or
+    (p, m, w) if each here_i has m points of its own. Here w is the number of scaled inputs, of a state or of an action.
+    `weights` is (..., p, m). The gradients (..., p, w) are two tensors too.
     """
     *lead, p, m = weights.shape
     batches = np.ascontiguousarray(weights.reshape(prod(lead), p, m).numpy())

@@ -49,7 +49,7 @@ class CompiledReactions:
         slope · z. The first k slopes of a state are those at its basins (local maxima of the posterior mean). The last
         one, that of the candidate's own action, is not filled in. A gain is how much the highest mean of a state is
         expected to rise because the best action moves with z, to second order in z. It is capped at `most` · |A| / sd,
-        the expected gain from an action with slope |A| / sd.
+        the largest expected gain from an action with slope |A| / sd, where A is `new_scale`.
 
         Parameters
         ----------
@@ -61,7 +61,7 @@ class CompiledReactions:
             A and B (r, m) between each candidate's state and the m states. The kernel is A κ + B, where κ is the
             correlation of actions. B is None if the kernel has no such term.
         most
-            The expected gain from an action with slope 1: E[max(Z, 0)], where Z is standard normal.
+            The largest expected gain from an action with slope 1: about E[max(Z, 0)], where Z is standard normal.
         """
         r, (f, m), k = len(actions), self._shape, self._k
         old = (weights @ self._old.mT).numpy()

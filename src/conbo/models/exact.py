@@ -38,7 +38,7 @@ class ExactPosterior(Conditioned):
     """A Gaussian process conditioned on n observations exactly; implements the `Posterior` protocol."""
 
     def __str__(self) -> str:
-        """Describe the chosen model, for the log."""
+        """Describe the type of the kernel, the profile, the noise and any input warping, for the log."""
         kernel, noise = self.kernel, self.noise
         level = f"noise variance {noise:.2g}" if isinstance(noise, float) else "heteroscedastic noise"
         warped = ", warped actions" if kernel.actions.warp is not None else ""

@@ -241,8 +241,8 @@ class StatesAhead:
     def _maxima(self, functions: ActionFunctions, nodes: Tensor, sets: SelectedSets) -> Maxima:
         """Maximize k·m posterior means over actions, at each of q nodes z.
 
-        Each mean is a function of the action: that of one of k candidates in one of m states, after a new reward at the
-        candidate. At node z, this reward is z standard deviations above its prediction.
+        Each of these `functions` of the action is the posterior mean in one of m states, after a new reward at one of k
+        candidates. At node z, this reward is z standard deviations above its prediction.
         """
         if sets.last is not None:
             starts, steps = sets.last, WARM_STEPS
@@ -261,7 +261,8 @@ class StatesAhead:
 
         The k·m functions are posterior means after a new reward that is z standard deviations above its prediction: for
         each of k candidates, one in each of m states. At z = 0, the initial action is the best action of the state
-        before that reward. At other nodes, `_best_start` selects it.
+        before that reward. At other nodes, a few Newton steps from each of two possible starts decide
+        (`_possible_starts` and `_best_start`).
         """
         best = self._gains.policy(states)
         moving = nodes.nonzero().squeeze(-1)

@@ -77,8 +77,8 @@ def factored(kernel: Kernel, points: Tensor, variances: Tensor, earlier: Factore
 def _grown(rows: Rows, ends: list[int], known: Tensor, jitter: float) -> Tensor | None:
     """Extend `known`, the Cholesky factor of a matrix's leading rows, to the whole matrix.
 
-    The other rows, which `rows` returns, are processed in blocks that end at `ends`, with `jitter` added to the
-    diagonal. The result is None if the matrix is not positive definite.
+    The other rows are computed by the function `rows`, in blocks that end at the row numbers `ends`. `jitter` is added
+    to their diagonal. The result is None if the matrix is not positive definite.
     """
     first = len(known)
     n = ends[-1] if ends else first

@@ -68,9 +68,9 @@ class FeatureShapes:
     def compiled(self) -> tuple[Array, Array, Array]:
         """The arrays that the compiled loops take: `coefficients`, `edges`, and shapes (6, f).
 
-        There are f numeric action columns. The loops use the shapes to convert scaled inputs to the user's units. The
-        six shapes of a column are its three `scales`, the factor that turns its warped value into a scaled input, and
-        the inverses of both exponents of its input warping.
+        The shapes are six numbers for each of f numeric action columns, with which the loops convert scaled inputs to
+        the user's units. They are the column's three `scales`, the factor that turns its warped value into a scaled
+        input, and the inverses of both exponents of its input warping.
         """
         numeric, factor = list(self.factor.columns.numeric), self.factor
         scale = factor.feature_scales[list(factor.columns.numeric_features)]
@@ -120,7 +120,10 @@ class FeatureLimits:
 
     @cached_property
     def room(self) -> Tensor:
-        """What J linear constraints leave for actions in r states: their bounds minus the state's terms, (r, J)."""
+        """Upper bounds (r, J) that J linear constraints set on the sum of the action's terms, in each of r states.
+
+        Each is the bound of the constraint minus the sum of the state's terms.
+        """
         like = self.factor.lengthscales
         if self.linear is None:
             return like.new_zeros(len(self.states), 0)

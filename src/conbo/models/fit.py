@@ -102,7 +102,10 @@ class Fit:
         return process if output is None else TransformedPosterior(process, output)
 
     def sites(self, points: Tensor, rewards: Tensor) -> Sites | None:
-        """Return n pseudo-observations in place of rewards (n,) at points (n, d); None if the model has no floor."""
+        """Return n pseudo-observations in place of rewards (n,) at points (n, d), of which some are clipped at a floor.
+
+        Rewards above the floor stay as they are. The result is None if the model does not treat rewards as clipped.
+        """
         if self.floor is None:
             return None
         noise = variances_at(points, self._learned_noise)
@@ -151,7 +154,7 @@ def fit(
     rewards, only their models are fitted again, starting from their hyperparameters; if that fails, all models are
     tried. If some families have effects of simulator seeds, the last column of the points is the seed.
 
-    The result is a pure function of the arguments. The same data give the same models, whatever was fitted before.
+    The result is a pure function of the arguments, `earlier` included. Nothing else that was fitted before affects it.
     """
     rewards = rewards.cpu()
     expected: Tensor | Expected = noise.cpu() if noise is not None else "small" if small_noise else "moderate"
@@ -184,13 +187,15 @@ def all_modes(
 ) -> list[Mode]:
     """Return the modes of all models that have no effects of simulator seeds.
 
-    A mode is a local maximum of the posterior density of a model's hyperparameters. First, every family of kernels
-    without main effects is fitted, also with output warping if `map_rewards` is true and the noise is not known. Then
-    the families with the most evidence are fitted with main effects. Finally, two variants of the best mode so far are
-    tried: one with heteroscedastic noise if `noise` is "moderate", and one with input warping if `warp` is true. A
-    variant is added if it has more evidence than the best mode; heteroscedastic noise needs NOISE_MARGIN nats more. If
-    `several` is true, a family may contribute more than one mode. If rewards are clipped at a floor, the
-    pseudo-observations `sites` replace them.
+    A mode is a local maximum of the posterior density of a model's hyperparameters. `noise` holds the known variances
+    (n,) of the rewards' noise, or else the name of the noise's prior. If `several` is true, a family may contribute
+    more than one mode. If rewards are clipped at a floor, the pseudo-observations `sites` replace them.
+
+    First, every family of kernels without main effects is fitted, also with output warping if `map_rewards` is true and
+    the noise is not known. Then the families with the most evidence are fitted with main effects. Finally, variants of
+    the best mode so far are tried: one with heteroscedastic noise if `noise` is "moderate", and one with input warping
+    if `warp` is true. A variant is added if it has more evidence than the best mode; heteroscedastic noise needs
+    NOISE_MARGIN nats more.
     """
     modes = at_least_one(modes_of_families(structures.plain, points, rewards, noise, several, sites))
     if map_rewards and isinstance(noise, str):
@@ -271,8 +276,9 @@ def refitted(
 ) -> list[Mode]:
     """Return the modes of one recorded model for new rewards, found by local search from the recorded parameters.
 
-    The recorded second derivatives make the search short, because a few more rewards hardly change them. The list is
-    empty if the search fails. If rewards are clipped at a floor, the pseudo-observations `sites` replace them.
+    The record also holds the second derivatives of the log-density at the old mode. They make the search short, because
+    a few more rewards hardly change them. The list is empty if the search fails. If rewards are clipped at a floor, the
+    pseudo-observations `sites` replace them.
     """
     family = structures.read(record)
     seen = structures.seen_by(family, points)

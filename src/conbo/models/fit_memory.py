@@ -35,7 +35,7 @@ class Shelf(Protocol):
 
 
 class FitMemory:
-    """A cache of recently used fits in memory, backed by a store that several processes share if one is given."""
+    """A cache of the most recently used fits in memory, with an optional store of fits that several processes share."""
 
     def __init__(self, shelf: Shelf | None = None) -> None:
         self._shelf = shelf

@@ -42,8 +42,8 @@ def averaged(
 
     The hyperparameters of `fits` were fitted to the observations `fitted`, with a prior that favors small noise if
     `small_noise` is true. The result is conditioned on all `observations`. All draws of a model have the same weight by
-    default. If `weighted` is true, a draw has less weight if its posterior density, relative to the mode, is below that
-    of the normal distribution from which it was drawn.
+    default. With `weighted`, their weights are proportional to the ratios that `drawn_fits` returns. Draws whose
+    posterior density is overestimated by the distribution that they come from then have less weight.
 
     The result is for predictions only. Unlike in other mixtures, the members are not sorted by weight. Means and
     variances do not depend on their order, but `leader` need not be the most probable member.
