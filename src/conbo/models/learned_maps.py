@@ -72,9 +72,9 @@ class LearnedMaps:
         """Return the gradients (r, 2) of r log-densities with respect to the parameters (r, 2) of r maps.
 
         A row of parameters is (log t, λ): t is the distance from the best reward to the ceiling, divided by the
-        attribute `reach`, and λ is the power. The log-density of a map is the sum of a function of the n mapped and
-        standardized rewards, and of log(Jacobian · prior), which `values` returns. `in_values` (r, n) holds the
-        gradients of that function with respect to the mapped rewards, which the chain rule needs.
+        attribute `reach`, and λ is the power. The log-density of a map is f(z) + log(Jacobian · prior), where z are
+        the n mapped and standardized rewards. `values` returns z and the second term. The caller knows the function f,
+        and gives its gradients with respect to z as `in_values` (r, n).
         """
         distance, power, below = self._below(parameters)
         n, growth = below.shape[1], torch.expm1(power * below)
@@ -114,9 +114,9 @@ class LearnedMaps:
         """Return the parameters (log t, λ) of a given map, clamped to their bounds.
 
         t is the distance from the best reward to the ceiling in units of `reach`, and λ the power. The given map is in
-        the units of these rewards, but may have been learned from only some of them. If its ceiling is above the best
-        of all rewards, t is the distance to this ceiling. Otherwise the ceiling is raised: t is the distance that it
-        had from the best reward when the map was learned.
+        the units of `rewards`, but may have been learned from only some of them. If its ceiling is above the best of
+        all `rewards`, t is the distance to this ceiling. Otherwise the ceiling is raised: t is the distance that it had
+        from the best reward when the map was learned.
         """
         distance = output.width / (1 - LINEAR_SHARE)  # from the best reward to the ceiling when the map was learned
         ceiling = output.pivot + LINEAR_SHARE * distance

@@ -147,7 +147,7 @@ class LogPosterior:
 
     @cached_property
     def _of_terms(self) -> TermLikelihoods:
-        """The object that computes log-likelihoods by compiled loops, if the covariance is a sum of `ProductTerm`s."""
+        """The object that computes log-likelihoods by compiled loops; usable only for a sum of `ProductTerm`s."""
         return TermLikelihoods(self._terms, self.points, self.rewards, self._n_kernel)
 
     def with_rewards(self, parameters: Tensor, rewards: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -245,11 +245,12 @@ class LogPosterior:
         return torch.cat([parameters + steps, parameters - steps]).clamp(*self.bounds.T)
 
     def _second_derivatives(self, parameters: Tensor) -> tuple[Tensor, Tensor, float]:
-        """Return the scaled negated Hessian (p, p) of the log-density at a mode (p,), its gradient, and a mean.
+        """Return the scaled negated Hessian (p, p) of the log-density at a mode (p,), and two more results.
 
-        The mean is the most likely constant mean of the Gaussian process at the mode. The second derivatives are finite
-        differences of gradients. Each is multiplied by the prior widths of its two parameters, which makes the negated
-        Hessian of a normal prior the identity. Callers raise the eigenvalues of the result to at least LEAST_CURVATURE.
+        These are the gradient (p,) of the log-density at the mode, which is not scaled, and the most likely constant
+        mean of the Gaussian process there. The second derivatives are finite differences of gradients. Each is
+        multiplied by the prior widths of its two parameters, which makes the negated Hessian of a normal prior the
+        identity. Callers raise the eigenvalues of the scaled negated Hessian to at least LEAST_CURVATURE.
         """
         steps = torch.where(parameters + DIFFERENCE > self.bounds[:, 1], -DIFFERENCE, DIFFERENCE)
         _, gradients, means = self(torch.cat([parameters[None], parameters + steps.diag()]))
@@ -352,7 +353,7 @@ class LogPosterior:
 
         The variances are (r, n) in general; (r, 1) if they are the same for all rewards; and (n,) if they are known.
         The pullback converts a gradient (r, n) with respect to the variances into gradients with respect to the
-        parameters of the noise. If pseudo-observations replace clipped rewards, their variances are included.
+        parameters of the noise. If pseudo-observations replace clipped rewards, their variances are added.
         """
         variances, pullback = self._own_noise(parameters)
         return variances if self.sites is None else variances + self.sites.variances.numpy(), pullback

@@ -212,7 +212,7 @@ class MainEffectsFamily(ExtendedFamily):
 
     @property
     def terms(self) -> tuple[ProductTerm, ...]:
-        """The terms σ² φ_S φ_X whose sum is the covariance, with one for each of the two main effects.
+        """The terms σ² φ_S φ_X whose sum is the covariance, including one for each of the two main effects.
 
         φ_S and φ_X are correlations of states and of actions, and σ² is a variance. Empty if the covariance without
         main effects is not a sum of such terms.

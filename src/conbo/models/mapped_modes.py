@@ -39,11 +39,12 @@ def with_mapped_rewards(
     the hyperparameters and the map's parameters, which are fitted jointly. `plain` are the modes without output
     warping, and `noise` is the name of the prior of the noise variance.
 
-    First, a grid of maps is tried at the default starts of the first family. If no map raises the highest log-density
-    among these starts by more than `map_margin`, or if the median reward equals the best one, the result is an empty
-    list. Otherwise, local searches look for modes of every family. A mode is kept if its log-density exceeds that of
-    the best plain mode by more than `map_margin` - EFFECT_REACH nats. Searches that cannot reach this goal are stopped
-    early. If `all_modes` is true, a family contributes all its distinct modes that are kept, otherwise only the best.
+    First, a grid of maps is tried, with hyperparameters at the default starts of the first family. If no map raises the
+    highest log-density over these starts by more than `map_margin` nats, the result is an empty list. It is also empty
+    if the median reward equals the best one. If neither is the case, local searches look for modes of every family. A
+    mode is kept if its log-density exceeds that of the best plain mode by more than `map_margin` - EFFECT_REACH nats.
+    Searches that cannot reach this goal are stopped early. If `all_modes` is true, a family contributes all its
+    distinct modes that are kept, otherwise only the best.
     """
     points, rewards = plain[0].target.points, plain[0].target.rewards
     maps = learned_maps(rewards)
@@ -86,9 +87,9 @@ def joint_search(
 
     A mode is a local maximum of the posterior density, and the output map transforms rewards into the values to which
     the Gaussian process is fitted. A row of `starts` (r, p + 2) holds p hyperparameters and the map's parameters log t
-    and λ, where t is the scaled distance from the best reward to the map's ceiling, and λ the map's power. `curvature`
-    (r, p, p) holds estimates of the negated second derivatives with respect to the hyperparameters at the starts; by
-    default, they are computed here.
+    and λ. Here t is the distance from the best reward to the map's ceiling, in units of `maps.reach`, and λ is the
+    map's power. `halving` says when a search that lags is dropped. `curvature` (r, p, p) holds estimates of the negated
+    second derivatives with respect to the hyperparameters at the starts; by default, they are computed here.
     """
     lower, upper = torch.cat([target.bounds, maps.bounds]).T
     starts = starts.clamp(lower, upper)

@@ -118,10 +118,10 @@ class Mixture:
         return self._average([member.noise_gradient(points) for member in self.members])
 
     def leave_one_out(self) -> tuple[Tensor, Tensor] | None:
-        """Return leave-one-out residuals (n,) and predictive standard deviations (n,), noise included.
+        """Return leave-one-out residuals (n,) of the observed rewards, and predictive standard deviations (n,).
 
-        The averaged models keep their weights, which depend on all rewards; leaving out a reward does not change them.
-        The result is None if a model cannot compute residuals.
+        The standard deviations include noise. The weights of the averaged models are those given all rewards; they are
+        not computed anew without the reward that is left out. None if a model cannot compute residuals.
         """
         known = [found for member in self.members if (found := member.leave_one_out()) is not None]
         if len(known) < len(self.members):
@@ -163,7 +163,7 @@ class Mixture:
         return all(member.batches_look_ahead for member in self.members)
 
     def even_actions(self, actions: Tensor) -> Tensor:
-        """Return the pool `actions` (p, d_x) with every second action moved to suit the input warping.
+        """Return the pool `actions` (p, d_x) with the inverse input warping applied to every second action.
 
         The given actions are evenly spread; the moved ones are evenly spread after the warping of the most probable
         model.

@@ -90,8 +90,8 @@ class Mode:
     def weighted_by_density(self, other: "Mode", margin: float) -> "Mode":
         """Return this mode with its log evidence replaced by an estimate that does not use Laplace's method.
 
-        The estimate is the log evidence of `other`, plus the difference of the log-densities at the two modes, minus
-        `margin` nats.
+        The estimate is the log evidence of `other`, plus how much higher the log-density is at this mode than at
+        `other`, minus `margin` nats.
         """
         return replace(self, stated_evidence=other.evidence + self.objective - other.objective - margin)
 
@@ -164,11 +164,14 @@ def modes_of_families(
 def with_main_effects(families: Sequence[MainEffectsFamily], modes: Sequence[Mode]) -> list[Mode]:
     """Return one fitted mode of the hyperparameters for each promising family with main effects.
 
-    `modes` are those of the families without main effects; the best has the highest evidence. Families are tried in
-    descending order of their evidence without main effects, until one is hopeless or fails. It is hopeless if this
-    evidence, plus the nats that main effects have gained so far, is below the best by more than HOPELESS_GAP. It fails
-    if its evidence with main effects is below the best by EFFECT_REACH or more. This is judged by the gain in
-    log-density alone, because main effects hardly change the volume term of Laplace's method.
+    `modes` are those of the families without main effects, and E is the highest log evidence among them. Families are
+    tried in descending order of e, their own log evidence without main effects. The first family is always tried.
+
+    - A later family is not tried if e + g < E - HOPELESS_GAP, where g is how far the highest log evidence found so far
+      with main effects exceeds E (0 if it does not). The families after it are not tried either.
+    - A family that is tried fails if e, plus the gain of main effects in log-density, does not exceed E - EFFECT_REACH.
+      It contributes no mode, and the families after it are not tried. The gain in log-density stands for the gain in
+      evidence, because main effects hardly change the volume term of Laplace's method.
     """
     pairs = []
     for family in families:
@@ -240,9 +243,9 @@ def local_search(
     """Return the distinct modes (local maxima) of `target` that local searches from `starts` (r, p) reach.
 
     There are r starts of p parameters. The best mode comes first, and modes whose log-density is lower by more than
-    HOPELESS_GAP are left out. By default, all searches go on to the end, because a mode with a lower density, such as
-    one with much noise, may have more evidence. `curvature` (r, p, p) holds estimates of the negated second derivatives
-    at the starts; by default, they are computed here.
+    HOPELESS_GAP are left out. `halving` says when a search that lags is dropped. By default, all searches go on to the
+    end, because a mode with a lower density, such as one with much noise, may have more evidence. `curvature` (r, p, p)
+    holds estimates of the negated second derivatives at the starts; by default, they are computed here.
     """
     lower, upper = target.bounds.T
     starts = starts.clamp(lower, upper)
@@ -270,8 +273,8 @@ def distinct_modes(values: Tensor) -> list[int]:
 def nearly_stationary(ends: Sequence[Mode]) -> list[Mode]:
     """Return the end points of local searches where the log-density is nearly stationary, and always the first one.
 
-    Laplace's method overrates the evidence of points on the way to a mode, where a search was dropped or ran out of
-    iterations. The first end point has the highest log-density.
+    The first end point has the highest log-density. At the points that are left out, a search was dropped or ran out of
+    iterations on the way to a mode. Laplace's method would overrate their evidence.
     """
     return [*ends[:1], *(end for end in ends[1:] if end.peak.gain < NEARLY_STATIONARY)]
 

@@ -27,8 +27,8 @@ def shared_between_nodes(maxima: Maxima, nodes: Tensor) -> Maxima:
     """At each node z, replace the best action found there by one found at another node, if that one is better at z.
 
     A node is a value of z: the new reward is z standard deviations above its prediction. The posterior mean of an
-    action is then a line mean + slope z. After the replacement, the line at each node is the highest of all lines
-    there. The tensors of `maxima` may be overwritten.
+    action is then a line mean + slope z. `maxima` holds the best action found at each node, with its line. Of all these
+    lines, each node gets the one that is highest there. The tensors of `maxima` may be overwritten.
     """
     if compiled.AVAILABLE and nodes.device.type == "cpu":
         winner = np.empty(maxima.mean.shape, dtype=np.int64)
@@ -55,9 +55,9 @@ def neighbor_similarity(functions: ActionFunctions, actions: Tensor, nodes: Tens
     A node z stands for a new reward that is z standard deviations above its prediction. For each of q `nodes`,
     `actions` (..., q, width) holds the action with the highest posterior mean after that reward, as scaled inputs.
 
-    The similarity is the correlation of the two actions under the kernel of the actions. It is reduced, down to zero,
-    if the best action moves many times faster with z between the two nodes than in the intervals on either side,
-    because it has then jumped to another local maximum.
+    The similarity is the correlation of the two actions under the kernel of actions in `functions`. It is reduced, down
+    to zero, if the best action moves many times faster with z between the two nodes than in the intervals on either
+    side, because it has then jumped to another local maximum.
     """
     profile = functions.factor.profile
     if compiled.handles(profile) and actions.device.type == "cpu":

@@ -30,7 +30,10 @@ EARLIER, THIS = 0.25, 0.75  # unit-interval codes of the two categories
 
 
 def of_study(place: float, rows: Tensor) -> Tensor:
-    """Return points or states (..., d) with one more column in front: `place`, their study, EARLIER or THIS."""
+    """Return points or states (..., d) with a new first column that says which study they belong to.
+
+    `place` is the value of this column in all rows: EARLIER or THIS.
+    """
     return torch.cat([rows.new_full((*rows.shape[:-1], 1), place), rows], -1)
 
 
@@ -151,7 +154,7 @@ class OneStudy:
         return self.whole.batches_look_ahead
 
     def even_actions(self, actions: Tensor) -> Tensor:
-        """Return the pool `actions` (p, d_x) with every second action moved to suit the input warping.
+        """Return the pool `actions` (p, d_x) with the inverse input warping applied to every second action.
 
         The given actions are evenly spread; the moved ones are evenly spread after warping.
         """
@@ -187,7 +190,7 @@ class OneStudy:
         return None if drawn is None else _Paths(drawn)
 
     def record(self) -> dict[str, Any] | None:
-        """Return the joint model's record, with the earlier observations as `prior`; None if that model has none."""
+        """Return the joint model's record, with the earlier observations as `prior`; None if it has no record."""
         model, earlier = self.whole.record(), self.earlier
         if model is None:
             return None

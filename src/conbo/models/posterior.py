@@ -80,7 +80,7 @@ class GainRule:
 
     A line is the posterior mean of an action after one more reward, if this reward is z standard deviations above its
     prediction. If `nodes` is None, there is one line for every action of a fixed pool. Otherwise `nodes` holds a few
-    values of z, and there is one line for each of them: the line that is highest at this z.
+    values of z, and there is one line for each of them: that of the action whose posterior mean is highest at this z.
     """
 
     nodes: Tensor | None  # (q,), values of z
@@ -312,7 +312,7 @@ class LooksAhead(Protocol):
         """Whether `look_ahead_slopes` is fast for thousands of points; if not, callers ask for fewer."""
 
     def even_actions(self, actions: Tensor) -> Tensor:
-        """Return the pool `actions` (p, d_x) with every second action moved to suit the input warping.
+        """Return the pool `actions` (p, d_x) with the inverse input warping applied to every second action.
 
         The given actions are evenly spread; the moved ones are evenly spread after warping. Without input
         warping, nothing moves.

@@ -64,6 +64,7 @@ def cautious(modes: dict[Parts, Mode]) -> dict[Parts, Mode]:
 
     `modes` has one mode of the same family of kernels for each choice of what a seed adds to the rewards: a constant, a
     function of the point, or both. If the evidence of the dropped model is higher, the model with both inherits it.
+    Nothing is dropped if one of these two models is missing.
     """
     alone, both = modes.get(CONSTANT), modes.get(BOTH)
     if alone is None or both is None:

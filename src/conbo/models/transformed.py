@@ -87,10 +87,11 @@ class TransformedPosterior:
         return self._with_gradients(points, noise)[0][1]
 
     def leave_one_out(self) -> tuple[Tensor, Tensor] | None:
-        """Return leave-one-out residuals (n,) and predictive standard deviations (n,), noise included.
+        """Return leave-one-out residuals (n,) of the observed rewards, and predictive standard deviations (n,).
 
-        None if the posterior is approximated by inducing points, because `observed_values` and `reward_noise` of the
-        Gaussian process then belong to the inducing points, not to the n rewards.
+        The standard deviations include noise. None if the posterior is approximated by inducing points, because
+        `observed_values` and `reward_noise` of the Gaussian process then belong to the inducing points, not to the n
+        rewards.
         """
         found = self.process.leave_one_out()
         if found is None or len(found[0]) != self.process.n_observations:
@@ -132,7 +133,7 @@ class TransformedPosterior:
         return True
 
     def even_actions(self, actions: Tensor) -> Tensor:
-        """Return the pool `actions` (p, d_x) with every second action moved to suit the input warping.
+        """Return the pool `actions` (p, d_x) with the inverse input warping applied to every second action.
 
         The given actions are evenly spread; the moved ones are evenly spread after warping.
         """
@@ -319,9 +320,9 @@ class WorthOfGains:
 class TransformedLines:
     """The look-ahead lines mean + slope z of expected rewards under output warping.
 
-    A line is the posterior mean if the reward at a candidate is z standard deviations above its prediction. Its slope
-    is the slope of the Gaussian process's line times a factor that converts deviations of the process to deviations of
-    rewards. This factor is treated as constant.
+    A line is the posterior mean of one action's expected reward if the reward at a candidate is z standard deviations
+    above its prediction. Its slope is the slope of the Gaussian process's line times a factor that converts deviations
+    of the process to deviations of rewards. This factor is treated as constant.
     """
 
     mean: Tensor  # (k, m, q)

@@ -125,9 +125,9 @@ def truncated(mean: Tensor, covariance: Tensor, floor: float) -> tuple[Tensor, T
 def hidden_variance(mean: Tensor, variance: Tensor, floor: float) -> tuple[Tensor, Tensor, Tensor]:
     """Return the noise variance that would hide as much of a Gaussian value z as clipping at the floor, elementwise.
 
-    z has the given mean and variance. An observation of z with this noise, and without clipping, would explain the same
-    share of the variance of z as a clipped reward does on average. The other results are the derivatives with respect
-    to the mean and the variance of z.
+    z has the given mean and variance. A new reward is z, or the floor if z is below it, and explains some share of the
+    variance of z on average. An observation of z with this noise, and without clipping, would explain the same share.
+    The other results are the derivatives of the noise variance with respect to the mean and the variance of z.
     """
     known = variance.clamp_min(LEAST_VARIANCE)
     b = (floor - mean) / known.sqrt()
