@@ -28,8 +28,8 @@ SUFFICIENT = 1e-4  # fraction of the linearly predicted gain that a step must re
 class SuccessiveHalving:
     """Settings of successive halving: after some iterations, only the most promising local searches continue.
 
-    From then on, a search is also dropped if the gains predicted for its next steps are too small to reach both `goal`
-    and the best value that any search has found so far.
+    From then on, a search is also dropped if it cannot catch up: its value would stay below `goal`, or below the best
+    value that any search has found so far, even if each of `catch_up` more steps had the gain predicted for the next.
     """
 
     iterations: int  # number of iterations before searches are dropped
@@ -91,13 +91,14 @@ def ascend(
     iterations
         Largest number of steps.
     first_step
-        Length of the first step, as a fraction of the distance between the bounds.
+        Length of the first step, as a fraction of the distance between the bounds, if `curvature` is None.
     tolerance
         A search ends when the predicted gain of a step is at most this.
     halving
         When searches are dropped because they lag behind, and how many continue; None drops none.
     curvature
-        Positive definite estimates (r, d, d) of the negated Hessian, with which the first step is a Newton step.
+        Positive definite estimates (r, d, d) of the negated Hessians, so that the first step is a Newton step.  If this
+        is None, the first step follows the gradient.
     limits
         Linear limits that all points must satisfy, besides the bounds; None if there are none.
     """
@@ -191,7 +192,7 @@ def _within(
 
     At x, the models have the gradients `slope` (r, d); `inverse` (r, d, d) are the inverses of their negated Hessians.
     `rows` (r,) are the indices of the local searches to which the points belong, as `limits` expects them.  Where no
-    feasible point is found, the result is the point of x.
+    feasible point is found, the row of x is returned unchanged.
     """
     there = (x + _times(inverse, slope)).clip(low, high)
     normals, gaps = limits.tangents(x, rows)

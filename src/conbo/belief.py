@@ -243,8 +243,9 @@ def fit_belief(
 def standardized(observations: Observations, shift: float, scale: float) -> Observations:
     """Return the observations with standardized rewards, (reward - shift) / scale.
 
-    Known noise variances, and known limits of the expected reward, are standardized too.  Noise variances are raised to
-    at least LEAST_NOISE, because two exact rewards at one point would make the covariance singular.
+    Known noise variances, and known limits of the expected reward, are standardized too.  Standardized noise variances
+    are clipped to [LEAST_NOISE, MOST_NOISE].  Without noise, two rewards at one point would make the covariance
+    singular.
     """
     noise = observations.noise
     if noise is not None:

@@ -76,7 +76,8 @@ def interval(
     deviations
         For every draw, the measured reward minus the reward that the model expects.
     strata, weights
-        Stratum and weight of every draw. If some stratum has only one draw, all strata are merged into one.
+        For every draw, the index of its stratum, and its weight in the mean (up to a factor). If some stratum has only
+        one draw, all strata are merged into one.
     pool
         Size of the sample of states that represents P[s]; infinite if all states are listed.
     expected_std

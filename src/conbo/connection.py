@@ -138,7 +138,7 @@ def _parts(url: object) -> SplitResult | None:
 def _object(content: bytes) -> dict[str, Any]:
     """Return the JSON object in the content of a response; raise HTTPException if the content is anything else.
 
-    It may be cut off, or a page that a proxy sends in place of the service.
+    For example, the content may be cut off, or be a page from a proxy instead of a response from the service.
     """
     try:
         answer = json.loads(content)

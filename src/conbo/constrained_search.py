@@ -57,10 +57,10 @@ class ConstrainedSearch:
     def best(self, states: Tensor, starts: int = 4, steps: int = 10) -> BestActions:
         """Find, for each state (m, d_s), the best action that satisfies the constraints with the required confidence.
 
-        If no such action is found, the result is the one found that most probably satisfies the constraints.  A first
-        search, of at most `steps` iterations, ignores the constraints.  In states where its result lacks the required
-        confidence, further local searches start from this result and from the best actions of the pool, at most
-        `starts` of them.
+        If no such action is found, the result is the action, among those found, that most probably satisfies the
+        constraints.  A first search, of at most `steps` iterations, ignores the constraints.  In states where its
+        result lacks the required confidence, further local searches start from this result and from good actions of
+        the pool, whose number is at most `starts`.
         """
         chunk = max(1, MOST_POINTS // len(self.actions))
         return BestActions.joined([self._best(some, starts, steps) for some in states.split(chunk)])
@@ -106,7 +106,7 @@ class ConstrainedSearch:
 
     @cached_property
     def _alike(self) -> Tensor:
-        """A matrix (p, p): 1 for two actions of the pool that are too close for a search from each, otherwise 0."""
+        """A matrix (p, p): 1 for two actions of the pool that are so close that one search suffices, otherwise 0."""
         return (torch.cdist(self.actions, self.actions) < APART * self.actions.shape[-1] ** 0.5).to(self.actions)
 
     def _scores(self, states: Tensor, actions: Tensor, constraints: LearnedConstraints | None = None) -> Tensor:

@@ -44,9 +44,9 @@ class WeightedStates:
     def sample(self, n: int, generator: torch.Generator) -> Tensor:
         """Draw n independent states (n, d_s) from P[s].
 
-        If the user gave a sampler, it draws the states.  If there is no sampler, but an upper bound on the density, and
-        the pool does not hold all states, they are drawn by rejection sampling.  Otherwise, they are drawn from the
-        pool.
+        If the user gave a sampler, it draws the states.  Otherwise, if the pool holds all states, they are drawn from
+        the pool.  If it does not, they are drawn by rejection sampling, which needs the user's upper bound on the
+        density; without such a bound, they are drawn from the pool, too.
         """
         if self.recipe.sampler is not None:
             return self._sample_by_user(self.recipe.sampler, n, generator)

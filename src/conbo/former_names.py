@@ -27,7 +27,7 @@ def state_kernel_of(states: Kernel) -> Kernel:
 def with_present_names(model: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
     """Convert the stored settings of a `GaussianProcess` to their current names.
 
-    Settings that conbo 0.1 stored lack newer ones, which get their `defaults`.  But if the stored settings fix the
+    If conbo 0.1 stored them, newer settings are missing, and get their `defaults`.  But if the stored settings fix the
     kernel's profile, a single model without main effects and output warping is used, as in 0.1.
     """
     renamed = "states" in model and "state_kernel" not in model

@@ -128,8 +128,8 @@ class LinearLimits:
     def _alternate(self, points: Array, movable: Flags, margins: Array) -> Array:
         """Move points (n, d) into the limits by alternating projections, within the unit cube.
 
-        Each projection is a Newton step into one violated limit, which raises the point's slack to about the margin of
-        this limit.  `margins` (J,) are the margins of the J limits.
+        Each projection is a Newton step into one limit that is violated, or nearly so.  It raises the point's slack in
+        this limit to about the limit's margin.  `margins` (J,) holds the margins, which are small or zero.
         """
         open_rows = np.arange(len(points))
         for _ in range(SWEEPS):
@@ -210,9 +210,9 @@ class LinearLimits:
     def nearest(self, point: Array, movable: Flags, limits: Flags | None = None) -> Array | None:
         """Return the point (d,) nearest to `point` that satisfies all J limits, or only those flagged by `limits` (J,).
 
-        Only `movable` columns (d,) change, except categories, and integers get whole values.  The distance is the sum
-        of the columns' distances in the user's units, each as a fraction of the column's range.  The result is None if
-        there is no such point.
+        Only `movable` columns (d,) that are not categories are changed.  Integers get whole values.  The distance is
+        the sum of the columns' distances in the user's units, each as a fraction of the column's range. The result is
+        None if there is no such point.
         """
         from scipy.optimize import Bounds, LinearConstraint, milp
 

@@ -68,7 +68,7 @@ class Optimizer:
     Raises
     ------
     SettingError
-        If a setting is out of range, or a method needs finitely many states or actions and there are more.
+        If a setting is out of range, or the method needs finitely many states or actions and there are too many.
     SpaceError
         If the state distribution does not fit the space.
 

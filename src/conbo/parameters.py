@@ -3,7 +3,7 @@
 | parameter   | encoding                                                                                    |
 |-------------|---------------------------------------------------------------------------------------------|
 | Real        | linear from [low, high] to [0, 1], or linear in the logarithm                               |
-| Integer     | the same from [low - 1/2, high + 1/2], so that every integer is the center of its own bin   |
+| Integer     | the same from [low - 1/2, high + 1/2], so that every integer is inside its own bin          |
 | Categorical | k choices as the centers of k equal bins, whose order has no meaning for models             |
 """
 
@@ -134,7 +134,7 @@ class Real:
         return np.clip(np.asarray(array, dtype=np.float64), 0.0, 1.0)
 
     def validate(self, name: str, value: object) -> float:
-        """Return the value as a float; raise PointError if it is not a number in range."""
+        """Return the value of parameter `name` as a float; raise PointError if it is not a number in range."""
         return float(_number_in_range(name, value, self.low, self.high))
 
 
@@ -212,7 +212,7 @@ class Integer:
         return self.encode(self._nearest(array))
 
     def validate(self, name: str, value: object) -> int:
-        """Return the value as an int; raise PointError if it is not a whole number in range."""
+        """Return the value of parameter `name` as an int; raise PointError if it is not a whole number in range."""
         number = _number_in_range(name, value, self.low, self.high)
         if number != int(number):
             raise PointError(f"'{name}' must be an integer, but got {value}.")
@@ -290,7 +290,7 @@ class Categorical:
         return (self._index(array) + 0.5) / self.n_levels
 
     def validate(self, name: str, value: object) -> Value:
-        """Return the choice that equals the value; raise PointError if there is none."""
+        """Return the choice that equals the value of parameter `name`; raise PointError if there is none."""
         plain = value.item() if isinstance(value, np.generic) else value
         for choice in self.choices if isinstance(plain, str | int | float) else ():
             # True == 1 in Python, but not for users

@@ -90,8 +90,8 @@ def fit_both(
 
 
 def _averaged(posterior: OneStudy, average: Callable[[], Posterior]) -> OneStudy:
-    """Return this study's posterior for predictions, which is averaged over the hyperparameters.
+    """Return a copy of this study's posterior that is averaged over the hyperparameters, for predictions.
 
-    `average` returns the posterior of the joint model of both studies, averaged over its hyperparameters.
+    `posterior` is not averaged.  `average` returns the averaged posterior of the joint model of both studies.
     """
     return replace(posterior, whole=average())

@@ -39,7 +39,7 @@ def checksum(record: Mapping[str, Any]) -> str:
 
 @contextmanager
 def errors_about(what: str) -> Iterator[None]:
-    """Turn conbo's errors within the `with` block into RecordErrors, whose messages begin with `what`.
+    """Turn conbo's errors within the `with` block into RecordErrors whose messages begin with the text `what`.
 
     StudyError and StorageError are raised unchanged, because their messages say what to do.
     """

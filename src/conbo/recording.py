@@ -128,14 +128,14 @@ def repeat(step: Function, times: int, gpu: torch.device | None) -> None:
 
 @runtime_checkable
 class Recordable(Protocol):
-    """A function from `StateValue.at` that says whether it can be recorded on a GPU."""
+    """A function returned by `StateValue.at` that says whether its operations can be recorded on a GPU."""
 
     @property
     def is_recordable(self) -> bool:
         """Whether all calls but the first run the same operations, without waiting for the GPU.
 
-        A call has two arguments: candidates, and the indices of their sets of states.  The above need only hold if
-        every call has the same indices, in the same tensor.
+        A call has two arguments: candidates, and the indices of their sets of states.  Only calls with the same tensor
+        of indices, whose content does not change, have to run the same operations.
         """
 
 
@@ -144,8 +144,8 @@ def recorded(function: BatchedFunction, starts: Tensor) -> BatchedFunction:
 
     The function takes points (k, d) and the indices (k,) of their searches; a call may have at most one point of each
     search.  The first call computes the function as usual.  The second call records it, and later calls replay the
-    recording.  Every call computes the function for all r searches: for those without a point in this call, at their
-    last points.
+    recording.  Every call computes the function for all r searches.  For a search that has no point in this call, its
+    latest point is used again.
     """
     everywhere, everyone = starts.clone(), torch.arange(len(starts), device=starts.device)
     recording: Recording | None = None

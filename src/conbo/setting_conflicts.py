@@ -52,7 +52,10 @@ def check_finite(name: str, method: Method | Listed, space: Space, states: State
 
 
 def _refuse_real(name: str, what: str, parameters: Mapping[str, Parameter]) -> None:
-    """Raise SettingError if one of the parameters is real-valued; the method `name` needs finitely many `what`."""
+    """Raise SettingError if one of the parameters is real-valued, because the method `name` does not allow it.
+
+    `what` is "states" or "actions", depending on the parameters; the error message uses this word.
+    """
     for parameter, one in parameters.items():
         if one.n_levels is None:
             raise SettingError(f"'{name}' must have finitely many {what}, but '{parameter}' is {one!r}: {_USE}")

@@ -188,7 +188,10 @@ class Trial:
         return self.status == "failed" and self.error != "" and not lost
 
     def told(self, outcomes: Outcomes) -> Trial:
-        """Return a completed copy of the trial with these outcomes; raise TrialError if it failed or has others."""
+        """Return a completed copy of the trial with these outcomes.
+
+        Raises TrialError if the trial has failed, or already has different outcomes.
+        """
         if self.status == "failed":
             raise TrialError(f"trial {self.number} has failed and cannot be told a reward, but got {outcomes.reward}.")
         if self.outcomes is not None and self.outcomes != outcomes:
@@ -255,7 +258,10 @@ def _checked_measured(measured: object) -> dict[str, float]:
 
 
 def finite_number(name: str, value: Any) -> float:
-    """Return the value as a float; raise RewardError unless it is one finite number."""
+    """Return the value as a float; raise RewardError unless it is one finite number.
+
+    `name` says what the value is, such as "reward", for the error message.
+    """
     try:
         plain = value.item() if hasattr(value, "item") else value  # numpy's and torch's scalars
         number = float(plain) if is_number(plain) else math.nan

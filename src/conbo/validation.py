@@ -252,7 +252,10 @@ def from_record(record: object) -> Validation:
 
 
 def _expected_stds(fields: Fields, count: int) -> tuple[float, ...]:
-    """Read the field `expected_stds`; earlier records hold `expected_variances` instead, whose roots are taken."""
+    """Return the list in the field `expected_stds`, which must have the length `count`.
+
+    Records of earlier versions have `expected_variances` instead; the square roots of these are returned.
+    """
     if "expected_stds" not in fields.record and fields.has("expected_variances"):
         return tuple(math.sqrt(one) for one in fields.numbers("expected_variances", count, 0.0))
     return tuple(fields.numbers("expected_stds", count, 0.0))
