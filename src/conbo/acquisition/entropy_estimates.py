@@ -65,16 +65,17 @@ class PeakTables:
 
 
 def which_peak(values: Tensor) -> Tensor:
-    """Return the indices (..., N) of the highest values of N draws (..., N, p), each of p function values."""
+    """Return, for each of N draws (..., N, p) of p function values, the index (..., N) of its highest value."""
     return values.argmax(-1)
 
 
 def which_value(values: Tensor) -> Tensor:
-    """Return the quantile bins (..., N) of the highest values of N draws (..., N, p), each of p function values.
+    """Return, for each of N draws (..., N, p) of p function values, the quantile bin (..., N) of its highest value.
 
-    Bins get finer towards both ends, because very high and very low best values are the most informative.  If rewards
-    have little noise, a state's best value is hardly ever below its best observed reward.  The draws in which no action
-    exceeds this reward then have nearly the same best value, and fall into the lowest bins.
+    The quantiles are those of the N highest values.  Bins get finer towards both ends, because very high and very low
+    best values are the most informative.  If rewards have little noise, a state's best value is hardly ever below its
+    best observed reward.  The draws in which no action exceeds this reward then have nearly the same best value, and
+    fall into the lowest bins.
     """
     best = values.amax(-1)
     n = best.shape[-1]

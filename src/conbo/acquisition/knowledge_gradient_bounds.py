@@ -31,7 +31,8 @@ class Bounds:
 def knowledge_gradient_bounds(gains: ExactGains, candidates: Tensor, states: Tensor) -> Bounds:
     """Estimate the knowledge gradients (r, m) of r candidates, each in m states of its own, with bounds on them.
 
-    Candidates are (r, d) and states (r, m, d_s).
+    Candidates are (r, d) and states (r, m, d_s). `gains` holds the model and a pool of actions from which searches
+    start; it must come from the recipe `HybridKG`, or SettingError is raised.
 
     The bounds hold if every search for a state's best action finds the global maximum. To make this likely, each search
     has several starts.
@@ -64,8 +65,8 @@ def thorough_maxima(gains: ExactGains, functions: ActionFunctions, nodes: Tensor
 
     A function belongs to a candidate and a state: mean(x) + z slope(x) is the posterior mean of action x in this state
     after a new reward at the candidate, if that reward is z standard deviations above its prediction. Local searches
-    start from the best actions of the pool, from `basins` (r, k, d_x), which are local maxima of the current posterior
-    mean in each state, and from the candidate's action. The best result for each function and z is returned.
+    start from the best actions of the pool of `gains`, from the candidate's action, and from `basins` (r, k, d_x),
+    which are local maxima of the current posterior mean in each state. Return the best result for each function and z.
     """
     pool = gains.pool
     mean, slope = functions.pooled(pool.correlation, pool.features)

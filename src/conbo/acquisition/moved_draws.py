@@ -1,7 +1,8 @@
-"""Counts which action is the best of each drawn function of a state, after the draw was moved to a value of Z.
+"""Counts how often each action is the best one in functions that are drawn in a state, given an observation Z = z.
 
-Z is the standardized observation at a candidate. A draw f_j of the state's function, with the value z_j of Z that was
-drawn together with it, becomes f_j + σ̃ (z - z_j) if Z is z. On a CPU with Numba, a compiled loop counts.
+Z is the standardized observation at a candidate. A draw f_j of the state's function comes with a value z_j of Z that
+was drawn together with it. To condition the draw on Z = z, it is moved: it becomes f_j + σ̃ (z - z_j), where σ̃ says how
+the posterior mean of each action changes with Z. On a CPU with Numba, a compiled loop counts.
 """
 
 import numpy as np
@@ -15,11 +16,12 @@ PAIRS = 2  # pairs of a candidate and a state whose draws are moved in one pass
 
 
 def best_counts(values: Tensor, slope: Tensor, outcomes: Tensor, nodes: Tensor) -> Tensor:
-    """Count how often each of p actions is the best of N draws that are moved to Z = z, for each of m values z.
+    """Count in how many of N drawn functions each of p actions is the best, for m values of the observation Z.
 
-    There are c pairs of a candidate and a state. `values` (c, p, N) are the draws, `slope` (c, p) is σ̃, `outcomes`
-    (c, N) are the values z_j of Z, and `nodes` (m,) the values z. The counts are (c, m, 2, p), for each half of the
-    draws.
+    There are c pairs of a candidate, at which Z is observed, and a state. `values` (c, p, N) are the draws in the
+    state, and `outcomes` (c, N) the values of Z that were drawn with them. For each value z in `nodes` (m,), every draw
+    is moved to Z = z: its value at an action changes by slope · (z - outcome), with `slope` (c, p). The counts are
+    (c, m, 2, p), separately for the first and the second half of the draws.
     """
     if compiled.AVAILABLE and values.device.type == "cpu":
         counts = np.zeros((len(values), len(nodes), 2, values.shape[1]))

@@ -62,10 +62,10 @@ class AcquisitionPerCost:
         return self.acquisition(points) / self.cost.relative(points)
 
     def local(self, starts: Tensor) -> BatchedFunction:
-        """Return the function that local searches from r starts (r, d) maximize: the value per cost, or its logarithm.
+        """Return the function that local searches from r starts (r, d) maximize: the value per expected cost.
 
-        The function takes k points (k, d) and, for each point, the index (k,) of the start from which its search began.
-        It returns values (k,) and gradients (k, d).
+        With `climbs_logarithm`, it is the logarithm of this ratio. The function takes k points (k, d) and, for each
+        point, the index (k,) of the start from which its search began. It returns values (k,) and gradients (k, d).
         """
         inner, log = self.acquisition.local(starts), self.climbs_logarithm
 

@@ -67,9 +67,9 @@ class FeasibleAcquisition:
     def local(self, starts: Tensor) -> BatchedFunction:
         """Return the function that local searches from r starts (r, d) maximize.
 
-        It is the acquisition function times the probability that the constraints are satisfied, or the logarithm of
-        this product.  The function takes k points (k, d) and, for each point, the index (k,) of the start from which
-        its search began.  It returns values (k,) and gradients (k, d).
+        It is the acquisition function times the probability that the constraints are satisfied or, with
+        `climbs_logarithm`, the logarithm of this product.  The function takes k points (k, d) and, for each point, the
+        index (k,) of the start from which its search began.  It returns values (k,) and gradients (k, d).
         """
         inner, log = self.acquisition.local(starts), self.climbs_logarithm
 

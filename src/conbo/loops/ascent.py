@@ -27,9 +27,9 @@ LIMITS = "Tuple((f8[:,::1], f8[:,::1], f8[:,::1], f8[:,::1], f8[:,::1], f8[::1],
 
 
 def _ascent(name: str, limited: bool) -> Function:
-    """Return the loop `ascend_rows` as a Python function with this name, which is not compiled yet.
+    """Return the function `ascend_rows`, not compiled yet, and set its qualified name to `name`.
 
-    If `limited`, the loop respects linear limits on the action.
+    If `limited`, its local searches respect linear limits on the action.
     """
 
     def ascend_rows(
@@ -61,7 +61,8 @@ def _ascent(name: str, limited: bool) -> Function:
 
         Each row belongs to one function of the action: the posterior mean in one state after a new reward that is z
         standard deviations above its prediction. Each row has q values of z. The maximizers replace the starting points
-        in `x`. The means and slopes at the maximizers are written to `mean` and `slope`.
+        in `x`. The means and slopes at the maximizers are written to `mean` and `slope`. Each search takes at most
+        `steps` Newton steps, within a trust region whose first radius is `first_radius`.
         """
         features, f, n = len(points), len(free), len(points[0]) - 1
         if limited:

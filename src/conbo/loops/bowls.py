@@ -14,8 +14,8 @@ from conbo.loops.compiling import Array, inlined
 def factorize_bowl(hessian: Array, f: int, stuck: Array, shift: float, factor: Array) -> bool:
     """Write the lower Cholesky factor of shift · I - Hessian (f, f) to `factor`; return False if there is none.
 
-    Rows and columns of coordinates that are `stuck` at a bound are replaced by those of a diagonal matrix. The diagonal
-    of `factor` holds reciprocals, as `solve_bowl` expects it.
+    Rows and columns of coordinates that are `stuck` at a bound are replaced by those of (1 + shift) · I. The diagonal
+    of `factor` holds the reciprocals of the true entries, as `solve_bowl` expects.
     """
     for i in range(f):
         for k in range(i + 1):

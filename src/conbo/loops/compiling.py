@@ -147,7 +147,7 @@ def _without_garbage_collection() -> Iterator[None]:
 
 
 def all_loops() -> list[Loop]:
-    """Return all loops except those compiled on demand, in the order of `MODULES`; without Numba, there are none."""
+    """Import all `MODULES` and return their loops, except those compiled on demand; without Numba, there are none."""
     for name in MODULES:
         import_module(f"conbo.loops.{name}")
     return list(_loops)

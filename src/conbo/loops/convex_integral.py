@@ -33,8 +33,10 @@ def gains(
 ) -> None:
     """Estimate E[V(Z)] - V(0), Z ~ N(0, 1), of convex functions V, one per row, from their tangents at q nodes.
 
-    The best estimates, lower bounds, and derivatives of the best estimates with respect to the slopes of the tangents
-    are written to `best`, `lower` and `derivative`.
+    The first five arguments, from `z` to `bends`, are the result of `acquisition.compiled_convex_integral.tables`. Each
+    entry of `smooth` (rows, q-1) belongs to an interval between two nodes: 1 if V is smooth there, 0 if it has a
+    corner, or a number in between. The best estimates, lower bounds, and derivatives of the best estimates with respect
+    to the slopes of the tangents are written to `best`, `lower` and `derivative`.
     """
     rows, q = slopes.shape
     middle = q // 2

@@ -9,8 +9,8 @@ from conbo.loops.compiling import Array, exact
 def distinct_best(scores: Array, similarity: Array, alike: float, chosen: Array) -> None:
     """Choose, for every row of `scores` (rows, p), the best k of p columns, of which no two are similar.
 
-    Columns i and j are similar if `similarity[i, j]` exceeds `alike`. The chosen columns are written to `chosen`
-    (rows, k); column 0 is written where no other column is left.
+    Columns i and j are similar if `similarity[i, j]` exceeds `alike`. The indices of the chosen columns are
+    written to `chosen` (rows, k). If fewer than k columns can be chosen, the remaining entries are 0.
     """
     rows, columns = scores.shape
     for row in range(rows):

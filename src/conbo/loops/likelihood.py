@@ -85,7 +85,7 @@ def log_likelihoods(
 
     For each covariance matrix K, the mean of the process is the constant that maximizes the log-likelihood. The
     gradient with respect to K is ½(ααᵀ - K⁻¹), with α = K⁻¹(rewards - mean). The results are written to `values`,
-    `means` and `gradients`.
+    `means` and `gradients`; the values leave out the constant -½ n log 2π, for n rewards.
     """
     n = len(rewards)
     sums, solved = scratch[0], scratch[1]

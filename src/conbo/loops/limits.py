@@ -90,7 +90,7 @@ def limited_step(
     The module's docstring explains the arrays that describe the limits, from `coefficients` to `shapes`; `factor`,
     `stuck` and the last three arrays are scratch. The length is at most `radius`. A limit or bound that the step would
     violate is marked as binding. Then the step is computed again with a stiff quadratic penalty, which makes it end at
-    the binding limits and bounds. This is repeated until the set of these no longer changes, at most ROUNDS times.
+    the binding limits and bounds. This is repeated, at most ROUNDS times, until none starts or stops binding.
     """
     f, n_limits = len(free), len(gaps)
     normals, pulled = scratch[:n_limits], scratch[n_limits : n_limits + f]

@@ -1,4 +1,4 @@
-"""Compiled form of `acquisition.moved_draws`: counts which action is the best of drawn functions, moved to Z = z."""
+"""Compiled form of `acquisition.moved_draws`: counts how often each action is the best one in drawn functions."""
 
 import numpy as np
 
@@ -11,12 +11,13 @@ BLOCK = 256  # number of draws that are compared at once; the working memory for
 def count_best(
     values: Array, slopes: Array, outcomes: Array, nodes: Array, counts: Array, best: Array, which: Array
 ) -> None:
-    """Count how often each of p actions is the best of N drawn functions, moved to each of m values z of Z.
+    """Count in how many of N drawn functions each of p actions is the best, for m values of the observation Z.
 
-    There are c pairs of a candidate and a state. `values` (c, p, N) are the draws, and `outcomes` (c, N) the values of
-    Z that were drawn with them; `slopes` (c, p) say how the draws change with Z. `nodes` (m,) are the values z. The
-    counts are added to `counts` (c, m, 2, p), separately for the first and the second half of the draws. `best` and
-    `which` (BLOCK,) are working memory. Of several best actions, the first one counts.
+    There are c pairs of a candidate, at which Z is observed, and a state. `values` (c, p, N) are the draws in the
+    state, and `outcomes` (c, N) the values of Z that were drawn with them. For each value z in `nodes` (m,), every draw
+    is moved to Z = z: its value at an action changes by slope · (z - outcome), with `slopes` (c, p). The counts are
+    added to `counts` (c, m, 2, p), separately for the first and the second half of the draws. `best` and `which`
+    (BLOCK,) are working memory. Of several best actions, the first one counts.
     """
     pairs, actions, draws = values.shape
     for pair in range(pairs):

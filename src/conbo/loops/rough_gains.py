@@ -28,12 +28,14 @@ def reactions(
     gain: Array,  # (r, m), out: gain from curvature
     scratch: Array,  # (3, m + m · k)
 ) -> None:
-    """Compute how one more reward at each of r candidates changes the highest posterior mean of each of m states.
+    """Compute how one more reward at each of r candidates changes the posterior means in each of m states.
 
-    If the reward is z standard deviations above its prediction, the mean at a basin (a local maximum) rises by
-    slope · z; these slopes are written to `slopes`. The best action itself moves with z, which adds the gain ½ V''(0),
-    where V(z) is the highest mean after the reward. This gain, but at most `unit_gain` · |A| / sd, is
-    written to `gain`.
+    If the reward is z standard deviations (`sd`) above its prediction, the posterior mean of an action rises by
+    slope · z. The slopes at each state's basins (local maxima of the posterior mean) are written to `slopes`. The best
+    action also moves with z. To second order, the expected gain from this is ½ V''(0), where V(z) is the state's
+    highest mean after the reward. It is written to `gain`, but capped at `unit_gain` · |A| / `sd`. Here, A is the entry
+    of `new_scale` for the candidate and the state: the factor by which the kernel multiplies the correlation of
+    actions.
     """
     f, n_places = places.shape
     candidates, m = gain.shape

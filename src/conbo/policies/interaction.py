@@ -22,7 +22,7 @@ class NoInteractionWarning(UserWarning):
 
 
 def has_interaction(belief: Belief) -> bool:
-    """Return whether the posterior mean clearly differs from all sums g(s) + h(x) of functions of state and action."""
+    """Return whether the posterior mean clearly differs from every sum g(s) + h(x), for state s and action x."""
     space = belief.space
     states = torch.from_numpy(space.snap_states(sobol(N_STATES, space.n_state_dims, seed=0).numpy()))
     actions = torch.from_numpy(space.snap_actions(sobol(N_ACTIONS, space.n_action_dims, seed=1).numpy()))
@@ -35,7 +35,7 @@ def has_interaction(belief: Belief) -> bool:
 
 
 def warn_without_interaction(belief: Belief) -> None:
-    """Warn if the policy cannot depend on the state."""
+    """Warn if the posterior mean is nearly a sum g(s) + h(x), so that the policy is the same in every state s."""
     if belief.n_state_dims and not has_interaction(belief):
         message = (
             "The policy is the same for every state, since states and actions do not interact in the fitted "

@@ -130,8 +130,8 @@ def _with_prior(
 ) -> Posterior:
     """Restore the posterior from the records of its models (`listed`) and the standardized observations (`seen`).
 
-    `prior` is the record of an earlier study's observations. If it is not None, the models are joint models of both
-    studies. `reader` restores the models' kernels.
+    `prior` is the record of an earlier study's observations. If it is not None, the models were fitted jointly to that
+    study and to the policy's own study. `reader` restores the models' kernels.
     """
     if prior is None:
         return _mixed(listed, space, seen, reader)

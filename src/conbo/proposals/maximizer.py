@@ -172,7 +172,10 @@ class Maximizer:
     def _climb(
         self, acquisition: Acquisition, belief: Belief, starts: Tensor, tolerance: float, state: Tensor | None
     ) -> Ascent:
-        """Run local searches for the maximum from r starts (r, d), with the state fixed if one (d_s,) is given."""
+        """Run local searches for the maximum from r starts (r, d), with the state fixed if one (d_s,) is given.
+
+        A search ends when the predicted gain of its next step is at most `tolerance`.
+        """
         lower, upper = box(starts, state)
         function, limits = acquisition.local(starts), belief.point_limits(lower, upper)
         return ascend(
@@ -191,7 +194,7 @@ class Maximizer:
         """Run local searches from r starts (r, d), the i-th one for an evaluation with the simulator seed `seeds[i]`.
 
         The `seeds` (r,) were used in earlier evaluations.  Return the end points (k, d) of the best k searches, the
-        values (k,) of the acquisition function at these points, and their seeds (k,).
+        values (k,) of the acquisition function at these points, and their seeds (k,).  `tolerance` is that of `_climb`.
         """
         ascent = self._climb(acquisition.for_seeds(seeds), belief, starts, tolerance, state)
         best = ascent.values.argsort(descending=True, stable=True)[: self.finalists]
@@ -250,7 +253,7 @@ def fix_state(points: Tensor, state: Tensor | None) -> Tensor:
 
 
 def spread_best(belief: Belief, points: Tensor, values: Tensor, k: int) -> Tensor:
-    """Return the indices (k,) of k of n points (n, d) that have high values (n,) and are not similar to each other.
+    """Choose k of n points (n, d) that have high values (n,) and are not similar to each other; return indices (k,).
 
     The k points are chosen one after the other, and a penalty for similarity to those chosen before reduces the values
     of the rest.

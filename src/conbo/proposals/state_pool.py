@@ -18,10 +18,10 @@ solution x  action x
 ==========  ==========================================================
 
 Deviations: the paper evaluates each state of the first pool several times.  Its new state maximizes a determinant of
-covariances, which is proportional to the variance that noise-free observations would leave.  The paper finds it by an
-evolutionary search; here, the new state is the best of all states that are left, or of many draws from P[s].  The
-paper's policy is the mean of the task model; here, the policy takes the action with the highest posterior mean reward.
-A state in which all evaluations probably fail does not join.  If no state can join, the state with the fewest
+covariances, which is proportional to the posterior variance in that state if observations are noise-free.  The paper
+finds the state by an evolutionary search; here, it is the best of all states that are left, or of many draws from P[s].
+The paper's policy is the mean of the task model; here, the policy takes the action with the highest posterior mean
+reward.  A state in which all evaluations probably fail does not join.  If no state can join, the state with the fewest
 evaluations is next.
 
 Reference: Wei, Liu, Gupta, Tan & Ong (2025), "(θl, θu)-Parametric Multi-Task Optimization: Joint Search in Solution and
@@ -115,9 +115,11 @@ def other_states(belief: Belief, pool: Tensor, generator: torch.Generator) -> Te
 
 
 def uncertainty(belief: Belief, states: Tensor) -> Tensor:
-    """Return the task model's posterior variances (m,) of the best actions of states (m, d_s).
+    """Return how uncertain the best action of each state (m, d_s) is: posterior variances (m,).
 
-    A variance is averaged over the action parameters, each standardized by its values in the pool.
+    They come from the task model: for each action parameter, a Gaussian process over states, fitted to the best
+    observed action of every state in the pool.  These actions are standardized, parameter by parameter, and the
+    variances are averaged over the parameters.
     """
     observations, d_s = belief.observations, belief.n_state_dims
     pool, visited = numbered(observations.points[:, :d_s])
