@@ -34,7 +34,7 @@ GRID_SIZES: Mapping[Library, Mapping[str, Sequence[int]]] = {
 
 
 def best_grid(comparison: Comparison, library: str) -> str | None:
-    """The label of the library's best grid of states, by final mean cost; None if there is none.
+    """The label of the library's grid of states with the lowest final mean cost; None if there is none.
 
     Grids that were not run with all seeds are left out.
     """
@@ -44,7 +44,10 @@ def best_grid(comparison: Comparison, library: str) -> str | None:
 
 
 def in_words(comparison: Comparison) -> Comparison:
-    """The same comparison, with names in words instead of labels, and with only each library's best grid of states."""
+    """The comparison of conbo and its alternatives alone, with their names in words instead of labels.
+
+    Of each library's grids of states, only the best one is kept.
+    """
     shown = {label: name for label, name in NAMES.items() if label in comparison.costs}
     for library, name in GRIDS.items():
         if (best := best_grid(comparison, library)) is not None:

@@ -201,8 +201,8 @@ def mixed(checks: Sequence[Check]) -> list[Check]:
 def claims_table(runs: Mapping[Key, Run]) -> str:
     """A Markdown table of all claims, with a verdict on each and a summary of its checks.
 
-    Runs count as evidence only if at least half of the runs of their figure are complete, and also at least half of
-    those on their problem.
+    Only complete runs count as evidence. At least half of all runs of their figure must be complete, and at least half
+    of the figure's runs on the same problem.
     """
     made = {name: figure.shown(runs) if figure.is_mostly_made(runs) else [] for name, figure in FIGURES.items()}
     evidence = {

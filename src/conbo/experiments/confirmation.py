@@ -13,7 +13,7 @@ from conbo.experiments.run_file import Checkpoint, Run, RunSettings
 
 
 class Pair(NamedTuple):
-    """A recorded run and the same run made again, with the fingerprints of all code known to make the recorded run."""
+    """A recorded run, the fingerprints of all code that is known to reproduce it, and the same run made again."""
 
     recorded: Run
     codes: frozenset[str]
@@ -21,12 +21,13 @@ class Pair(NamedTuple):
 
 
 def confirm(recorded: Sequence[Run], again: Iterable[Run]) -> None:
-    """Confirm recorded runs for new code that has made some of them `again`; their `confirmed` lists are extended.
+    """Add the fingerprint of new code, which has made some runs `again`, to recorded runs that it reproduces.
 
-    A run that one version of the code made again is compared with the recorded run of the same settings, if both were
-    made on the same platform. The comparison also counts for other recorded runs of the row, if some code is known to
-    reproduce both them and the compared run (see `codes_of`). A recorded run is confirmed if some comparison counts for
-    it, and all that do found the same scores.
+    Each run in `again` is compared with the recorded run of the same settings, if both were made on the same platform.
+    It is skipped if several versions of the code made parts of it. The comparison also counts for another recorded run
+    that differs only in its seed, if some code is known to reproduce both recorded runs (see `codes_of`). A recorded
+    run is confirmed if at least one comparison counts for it, and all that count found the same scores. Then the
+    fingerprints are added to its list `confirmed`.
     """
     known = {run.settings: (run, codes_of(run)) for run in recorded}
     pairs: dict[RunSettings, list[Pair]] = defaultdict(list)

@@ -1,7 +1,7 @@
 """Compares conbo's default method with its best rival on each problem, in a table and in one sentence.
 
-A rival is any other method. The best rival is the one whose final mean cost is lowest relative to that of the default
-method, over the seeds that both have.
+A rival is any other method. The best rival is the one with the largest mean difference "final cost of the default
+method minus final cost of the rival", over the seeds that both have.
 """
 
 import math
@@ -35,7 +35,10 @@ class Duel(NamedTuple):
 
     @property
     def standing(self) -> Standing:
-        """Whether the default method is better than its rival, level or worse; level if both solve the problem."""
+        """Whether the default method is better than its rival, level with it, or worse.
+
+        They also count as level if both end with at most a millionth of their initial opportunity costs.
+        """
         solved = all(self.comparison.is_solved(method) for method in (DEFAULT_METHOD, self.rival))
         return "level" if solved else self.gap.standing
 

@@ -215,7 +215,7 @@ def draw_map(axes: Axes, values: Tensor, colors: str, levels: int | np.ndarray =
 
 
 def draw_observed(axes: Axes, belief: Belief) -> None:
-    """Draw the observations as dots: rewards over actions if there are no states, else in the plane of both."""
+    """Draw the observations as dots: rewards against actions or, if there are states, actions against states."""
     points = SIDE * belief.observations.points
     heights = points[:, 1] if points.shape[1] == 2 else belief.observations.rewards
     axes.scatter(points[:, 0], heights, s=22, color=DARK, edgecolor="white", zorder=4)

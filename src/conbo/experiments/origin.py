@@ -63,9 +63,9 @@ def code_of(settings: RunSettings, method: object) -> str:
 
 
 def is_stale(run: Run, code: str) -> bool:
-    """Whether code with the fingerprint `code` is not known to reproduce the run.
+    """Whether a run is stale for the code with the fingerprint `code`.
 
-    It is known to if it made the whole run, or if the run is confirmed for it (see `confirmation`).
+    It is stale unless this code made the whole run, or the run is confirmed for this code (see `confirmation`).
     """
     made = bool(run.origins) and all(origin.code == code for origin in run.origins)
     return not made and code not in run.confirmed

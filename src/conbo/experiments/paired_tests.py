@@ -2,7 +2,7 @@
 
 ====================  ==============================================================================================
 interval              95 % percentile bootstrap interval of the mean difference
-p                     p-value of the two-sided sign-flip test, whose null hypothesis is that signs are random
+p                     p-value of the two-sided sign-flip test; null hypothesis: the differences' signs are random
 better, worse         the interval is on one side of zero and p is below 5 %; otherwise the methods are level
 not worse, equal      one-sided t-tests (5 % each) of whether the mean difference is within a margin
 power                 how often such a t-test would succeed if there were no difference at all

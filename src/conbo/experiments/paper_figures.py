@@ -111,7 +111,11 @@ def with_model(name: str, model: GaussianProcess) -> Method:
 
 
 def with_either_prior(*names: str) -> list[Method]:
-    """Methods of papers, each with the published model, and again with this model and a prior for any noise level."""
+    """The built-in methods with these names, first as they are, then once more with a wider prior on the noise.
+
+    The methods are those of papers. Their second variants have the published model with ``noise="auto"``, which expects
+    anything from small to large noise.
+    """
     any_noise = replace(PUBLISHED_MODEL, noise="auto")
     own = named(*names)
     return [*own, *(replace(one, name=f"{one.name} noise=auto", model=any_noise) for one in own)]

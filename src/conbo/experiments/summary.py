@@ -89,8 +89,7 @@ class Comparison:
     def difference(self, method: str, against: str, checkpoint: int = -1) -> Difference:
         """The cost of `method` minus that of `against`, in runs with the same seed; positive if `method` is worse.
 
-        `checkpoint` is the index, in `evaluations`, of the number of evaluations after which costs are compared; by
-        default the last.
+        `checkpoint` is the index of the checkpoint at which costs are compared; by default the last one.
         """
         return paired_difference(self._of(method)[:, checkpoint], self._of(against)[:, checkpoint])
 

@@ -108,8 +108,8 @@ def binding(view: View, points: Tensor) -> list[int]:
     """For each of m points (m, d) that the policy chooses, the index in `limit_names` of the limit that binds.
 
     A known limit binds if its slack is nearly zero. If none does, consider the action that would be best without
-    learned limits. If this action is too unlikely to satisfy all learned limits, then the learned limit that it is
-    least likely to satisfy binds. If no limit binds, the index is -1.
+    learned limits. If it satisfies all learned limits with less than the required confidence, then the learned limit
+    that it is least likely to satisfy binds. If no limit binds, the index is -1.
     """
     found = np.full(len(points), -1)
     learned = view.belief.constraints

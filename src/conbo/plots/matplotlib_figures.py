@@ -88,7 +88,7 @@ def _domain(axis: Any) -> tuple[float, float]:
 
 
 def _style_axis(axes: Axes, which: Literal["x", "y"], axis: Any, grid: str) -> None:
-    """Set the scale, range, ticks and title of one axis."""
+    """Give one axis the scale, range, ticks and title of plotly's `axis`, and grid lines of the color `grid`."""
     logarithmic = axis.type == "log"
     scaled: Any = axes.xaxis if which == "x" else axes.yaxis
     if logarithmic:

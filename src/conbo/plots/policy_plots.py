@@ -205,8 +205,8 @@ def _spread(
 ) -> go.Scatter:
     """Plotly trace that shows how much the best action varies among functions drawn from the posterior.
 
-    `drawn` (states, draws) are the values of one action parameter, as positions on the axis `vertical`. The states are
-    at the positions `x` on `axis`.
+    `drawn` (states, draws) holds, for each state and drawn function, the value of one action parameter in the best
+    action, as a position on the axis `vertical`. The states are at the positions `x` (states,) on `axis`.
     """
     # a dot for every choice, whose size shows how often the choice is the best
     if isinstance(vertical.parameter, Categorical):

@@ -106,7 +106,9 @@ def _value_after(view: View, n: int) -> tuple[float, float, float] | None:
 def earlier(belief: Belief, n: int, model: ModelLike) -> Belief | None:
     """The belief given only the first n rewards; None if the model cannot be conditioned on fewer rewards.
 
-    Learned constraints are the most probable ones given all evaluations.
+    If n is at most `MOST_FITTED`, `model` is fitted to these rewards; otherwise the hyperparameters stay those of
+    `belief`. Learned constraints stay as they are in `belief`, fitted to all evaluations, but with their most probable
+    hyperparameters instead of an average.
     """
     first = belief.observations.first(n)
     seen = standardized(first, belief.shift, belief.scale)

@@ -113,7 +113,10 @@ def crowd(n: int, opacity: float = 1.0) -> dict[str, Any]:
 def steps(
     axis: ParameterAxis, bins: ArrayLike, heights: ArrayLike, name: str, color: str, **options: Any
 ) -> go.Scatter:
-    """Plotly trace of a histogram: heights (n,) over bins with edges (n + 1,) in the unit interval."""
+    """Plotly trace of a histogram: heights (n,) of n bins along a parameter's axis.
+
+    `bins` (n + 1,) are the edges of the bins in the unit interval, which is the parameter's encoded range.
+    """
     edges, heights = axis.edges(np.asarray(bins)), np.asarray(heights)
     gap = 0.1 if axis.is_category else 0.0
     # every bin goes down to zero and up again, so that bars of categories are separate
@@ -133,10 +136,10 @@ def surface(
     ends: tuple[float, float] | None = None,
     **options: Any,
 ) -> go.Contour | go.Heatmap:
-    """Plotly trace of values z, with a row for each y and a column for each x, as bands of color; bright is good.
+    """Plotly trace that shows values z, with a row for each y and a column for each x, as colors; bright is good.
 
-    If a few very bad values would use up most of the color scale, the worst values share one color, unless the `ends`
-    of the scale are given.
+    If `smooth`, values are interpolated and drawn as bands of color; otherwise each value is a cell. Unless the `ends`
+    of the color scale are given, a few very bad values cannot use up most of it: the worst values share one color.
     """
     z = np.asarray(z, dtype=np.float64)
     levels, clipped = _levels(z, high_is_good) if ends is None else (np.linspace(*ends, TENTHS), False)

@@ -30,7 +30,8 @@ def value_in(parameter: Parameter, cell: Any) -> Any:
 def meant_choice(text: Any, meant: Sequence[Value]) -> Any:
     """Return the choice that a string stands for, or the string itself if it stands for none.
 
-    `meant` are the choices that the string may stand for. Raises PointError if there are several, such as 1 and "1".
+    `meant` holds the choices that match the string: at most one, unless the string is ambiguous. Raises PointError if
+    it holds several, such as 1 and "1".
     """
     if len(meant) > 1:
         raise PointError(f"a text must stand for one choice, but {text!r} stands for {meant[0]!r} and {meant[1]!r}.")

@@ -44,10 +44,10 @@ def copy_study(storage: Storage, name: str, target: Path, overwrite: bool = Fals
 
 
 def _put(part: Path, target: Path) -> None:
-    """Move the finished copy to the target, or write it into the target if that is a database.
+    """Move the finished copy `part` to the target; if the target is already a database, let SQLite replace its content.
 
-    Another process may have that database open, and its write-ahead log may hold changes. Only SQLite itself can
-    replace the file and the log together.
+    Another process may have the target open, and its write-ahead log may hold changes. Only SQLite itself can replace
+    the file and the log together.
     """
     if is_sqlite(target):
         copy_sqlite(str(part), target)
@@ -59,9 +59,9 @@ def _put(part: Path, target: Path) -> None:
 
 
 def _end_turns(path: Path) -> None:
-    """In a copied database, end all turns to suggest trials.
+    """In a copied database, end every worker's turn, which is its sole right to suggest trials of a study.
 
-    A worker that has the turn of a study continues with the original, not with the copy.
+    These workers continue with the original database, so none of them would end its turn in the copy.
     """
 
     def end(connection: Connection) -> None:

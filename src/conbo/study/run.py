@@ -156,7 +156,8 @@ class Run:
     def _wait(self) -> None:
         """Wait until an evaluation ends, but at most a second.
 
-        So timeouts, requests to stop, and trials that other workers have given up are noticed in time.
+        The wait is short so that the run soon notices timeouts, requests to stop, and trials that other workers have
+        given up.
         """
         if self._n_busy < self._evaluators.width() and not self._stopped:
             seconds, self._pause = self._pause, min(LONGEST_PAUSE, 1.5 * self._pause)
@@ -224,7 +225,7 @@ class Run:
         self._bar.show(self._shared.up_to_date().n_completed)
 
     def _end(self, trial: Trial, what: str) -> None:
-        """Log how a trial ended, and queue it for the callbacks."""
+        """Log how a trial ended, and queue it for the callbacks; `what` is the message, such as "has reward 3"."""
         _log.debug("Trial %d %s.", trial.number, what)
         if self._callbacks:
             self._ended.append(trial.number)

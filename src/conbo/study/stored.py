@@ -77,10 +77,10 @@ def create_or_resume(
 ) -> tuple[Records, dict[str, Any]]:
     """Create a study, or resume the stored one of this name; return its `Records` and its stored settings.
 
-    An existing study keeps its stored values of the settings that the user did not give (`not_given`), and of those in
-    `taken_once`, which matter only when a study is created. Raises StudyError if another setting differs from its
-    stored value, or if a setting is given that the stored study lacks. A study from an older version of conbo, which
-    lacks a newer setting, behaves as it did in that version.
+    `not_given` names the settings that the user did not give, and `taken_once` those that matter only when a study is
+    created. For both, a stored study keeps its stored values. Raises StudyError if any other setting differs from its
+    stored value, or if the user gives a setting that is not stored. A study that an older version of conbo created may
+    lack a newer setting. If the user does not give this setting either, the study behaves as it did in that version.
     """
     check_study_name(name)
 

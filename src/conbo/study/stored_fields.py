@@ -26,7 +26,7 @@ _OPTIONAL = (
 
 
 def settings_of(text: object) -> dict[str, Any]:
-    """Read the settings of a study from JSON, with the current names of model settings that have been renamed."""
+    """Read the settings of a study from JSON; model settings under former names get their current names."""
     if not isinstance(text, str):
         raise RecordError(f"`settings` must be a text, but got {type(text).__name__}.")
     settings = dict(Fields.of(parse_json(text), "settings").record)

@@ -38,7 +38,7 @@ def full_table(space: Space, trials: Iterable[Trial]) -> tuple[list[str], list[d
 def write_csv(path: str | Path, space: Space, trials: Iterable[Trial]) -> None:
     """Write all trials to a CSV file, with one line for each trial.
 
-    If the file exists, it is kept unless all trials can be written.
+    An existing file is replaced only if all trials can be written.
     """
     header, rows = full_table(space, trials)
     text = io.StringIO(newline="")
