@@ -235,7 +235,7 @@ def _draw(name: str, folder: Path, quick: bool) -> None:
 
 
 def _make(tasks: "Sequence[Task]", folder: Path, jobs: int, minutes: float | None, changed: "Changed") -> int:
-    """Make or continue all runs, and return how many failed."""
+    """Make or continue all runs, and return how many failed; `sweep` explains the arguments."""
     from conbo.experiments.sweep import sweep
 
     report = sweep(tasks, folder, jobs, minutes=minutes, changed=changed)

@@ -164,8 +164,8 @@ class Program:
     def check(self, space: "Space", seeded: bool = False) -> None:
         """Raise SettingError unless the program exists and each {name} in its command line is a parameter of the space.
 
-        A format, as in {stock:.2f}, must fit the values of its parameter, and the timeout must be finite. If trials
-        have seeds (`seeded`), the command line must contain {seed} as well.
+        A format, as in {stock:.2f}, must fit the values of its parameter, and the timeout must be positive and finite.
+        If trials have seeds (`seeded`), the command line must contain {seed} as well.
         """
         from conbo.spaces import closest
 
@@ -195,7 +195,10 @@ class Program:
 
 
 def _communicated(process: "subprocess.Popen[str]", timeout: float | None) -> tuple[str, str]:
-    """Return what the program prints until it ends; raise subprocess.TimeoutExpired after `timeout` seconds."""
+    """Wait until the program ends, and return its standard output and standard error.
+
+    Raises subprocess.TimeoutExpired after `timeout` seconds; None stands for no limit.
+    """
     if timeout is None:
         return process.communicate()
     deadline = time.monotonic() + timeout

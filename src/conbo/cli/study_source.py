@@ -83,9 +83,12 @@ def shell_word(text: str) -> str:
 def location(source: str, name: str | None) -> tuple[str, str]:
     """Return the storage and the name of the study.
 
-    If `name` is None, the name is taken from the study file. If the source is a storage, it is then the name of the
-    only study there, or "default" if there are several or none. Raises StudyError if nothing is stored for a study file
-    yet, and SettingError if `name` is None and a storage has several studies, none of which is called "default".
+    A `name` that is given is returned unchanged. Otherwise, if the source is a study file, the name is taken from the
+    file. If the source is a storage, the name is that of the only study there, or "default" if there are several or
+    none.
+
+    Raises StudyError if nothing is stored for a study file yet, and SettingError if `name` is None and the source is a
+    storage with several studies, none of which is called "default".
     """
     if source.endswith(".toml"):
         study_file = _study_file(source)

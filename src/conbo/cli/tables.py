@@ -73,9 +73,9 @@ def _whole(row: dict[Any, Any]) -> dict[str, Any]:
 
 
 def check_table(path: Path, endings: Iterable[str] = TABLES) -> None:
-    """Raise SettingError if `path` has none of the `endings`, and ConboError if no library for it is installed.
+    """Raise SettingError if `path` has none of the `endings`, and ConboError if its format needs a missing library.
 
-    Call it before a long computation whose result is to be written.
+    Call it before a long computation whose result is to be written to `path`.
     """
     if path.suffix.lower() not in endings:
         raise SettingError(f"a table must be written as {', '.join(endings)}, but got '{path}'.")

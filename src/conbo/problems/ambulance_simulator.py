@@ -223,7 +223,9 @@ def _simulate(
 ) -> tuple[Floats, Floats]:
     """Simulate all pairs of a mode and bases; return rewards (pairs, replications) and a log (calls, LOG_COLUMNS).
 
-    All days write to the same log, so it is meaningful only if a single day is simulated.
+    Row i of `modes` (pairs, 2) and entry i of `bases` are a pair; a single mode (2,) is used for all pairs. The log
+    has the first `log_rows` calls of a day. All days write to the same log, so it is meaningful only if a single day
+    is simulated.
     """
     mode_rows = np.array(np.broadcast_to(np.asarray(modes, dtype=np.float64), (len(bases), 2)))
     seeds = seed_per_pair(seed, len(bases))

@@ -1,7 +1,7 @@
 """The assemble-to-order problem with a constraint: the mean number of units in stock must be at most 12.
 
-The constraint is learned: every evaluation measures the stock. Without the constraint, the best known base-stock levels
-keep more than 12, up to 17 units in stock on average; the stock is largest at medium demand.
+The constraint is learned: every evaluation measures the stock. The best known base-stock levels of the problem without
+the constraint violate it in every state: their mean stock is between 12 and 17 units, and largest at medium demand.
 """
 
 from dataclasses import replace
@@ -25,8 +25,8 @@ CHECKING_SEED = 0  # seed of these replications
 def assemble_to_order_constrained() -> Problem:
     """Assemble to order with a learned limit on the mean number of units in stock.
 
-    The mean stock must be at most 12 units, and every evaluation measures it. The base-stock levels that are best
-    without the constraint, as far as is known, violate it in every state.
+    The mean stock must be at most 12 units, and every evaluation measures it. The best known base-stock levels of the
+    problem without the constraint violate it in every state.
 
     Returns
     -------

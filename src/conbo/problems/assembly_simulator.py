@@ -231,7 +231,8 @@ def simulate(
     """Simulate m pairs of a demand (m,) and base-stock levels (m, 8); return rewards (m, replications).
 
     A single demand is used for all pairs. With one seed, replication r has the same random orders and production times
-    in every pair (common random numbers). With m seeds, each pair has its own seed.
+    in every pair (common random numbers). With m seeds, each pair has its own seed. `demand_enters` says what the
+    demand multiplies: the "arrival_rate" of orders, or the mean "production_time" of items.
     """
     return _simulate(demands, levels, replications, seed, demand_enters, log_rows=0)[0]
 
@@ -256,8 +257,8 @@ def _simulate(
 ) -> tuple[Floats, Floats, Floats]:
     """Simulate each demand with its own base-stock levels; return rewards, mean stocks and a log.
 
-    Rewards and mean stocks are (pairs, replications), and the log is (orders, LOG_COLUMNS). All simulations write to
-    the same log, so it is meaningful only for one pair and one replication.
+    Rewards and mean stocks are (pairs, replications), and the log is (orders, LOG_COLUMNS), with the first `log_rows`
+    orders. All simulations write to the same log, so it is meaningful only for one pair and one replication.
     """
     inputs = _inputs(demands, levels, demand_enters)
     seeds = seed_per_pair(seed, len(inputs.levels))

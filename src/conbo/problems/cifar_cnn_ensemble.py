@@ -140,8 +140,9 @@ def _drop(x: Tensor, rates: Tensor, training: bool) -> Tensor:
 def total_loss(weights: Tensors, statistics: Tensors, patches: Tensor, labels: Tensor, dropout: Tensor) -> Tensor:
     """Return the sum of the networks' mean cross-entropies.
 
-    The gradient for the weights of a network is that of its own mean cross-entropy, because no other one depends on
-    them. Patches are (networks, images, pixels, PATCH), labels (networks, images), and dropout rates (networks, 3).
+    The gradient of the sum with respect to a network's weights is the gradient of this network's mean cross-entropy,
+    because those of the other networks do not depend on these weights. Patches are (networks, images, pixels, PATCH),
+    labels (networks, images), and dropout rates (networks, 3).
     """
     log_likelihood = logits(weights, statistics, patches, dropout, training=True).log_softmax(-1)
     return -log_likelihood.gather(-1, labels.unsqueeze(-1)).mean(dim=(1, 2)).sum()
@@ -151,7 +152,8 @@ def adam_step(weights: list[Tensor], gradients: list[Tensor], moments: list[list
     """Take one step of Adam in place, for all networks.
 
     Weights and gradients are (networks, ...). `moments` has two lists of such tensors: the first and the second moments
-    of the gradients. `rates` are learning rates, betas and powers of the betas, each (networks,).
+    of the gradients. `rates` are the learning rates, the betas, and the betas to the power of the number of steps so
+    far, each (networks,). Weights, moments and powers are updated.
     """
     for order in ("1", "2"):
         rates[f"power_{order}"].mul_(rates[f"beta_{order}"])

@@ -17,7 +17,8 @@ HARTMANN_NAMES = tuple(f"x{i}" for i in range(1, 7))
 def branin_valley(state: Point) -> tuple[float, float]:
     """Return the state s of Branin-Hoo, and the action at the peak of the parabola that the reward is in this state.
 
-    In every state, the reward as a function of the action is such a parabola. Its peak may be outside of [0, 15].
+    For a fixed state, the reward is a parabola in the action x. The second number is the x of its peak, which may be
+    outside of [0, 15].
     """
     s = float(state.get("s", 2.5))
     return s, 5.1 / (4 * math.pi**2) * s**2 - 5 / math.pi * s + 6

@@ -302,8 +302,8 @@ def _problem(
 def _distorted(reward: Reward, distortion: str, unit: float, worst_third: float) -> Reward | None:
     """Return the reward function with a monotone distortion, or None if the distortion is "none".
 
-    The distortions "exponential" and "cube" are applied to rewards that are divided by `unit`. "clip" replaces rewards
-    below `worst_third`, which are a third of all rewards, by this value.
+    The distortions "exponential" and "cube" are applied to rewards that are divided by `unit`. "clip" raises rewards
+    below `worst_third` to this value; a third of all rewards are below it.
     """
     if distortion not in _DISTORTIONS:
         rule = f"`distortion` must be one of {', '.join(map(repr, _DISTORTIONS))}"

@@ -1,9 +1,10 @@
 """The data for the report's explorer, with which the page computes the policy's action for any state.
 
 If the policy takes the best action under a model that the page can compute, the page gets the whole model, and a pool
-of actions from which its local searches start. Otherwise it gets a table of states and actions. This is the case if
-actions have limits, if the policy has a recipe of its own, or if the page cannot compute the model: a BoTorch model, a
-joint model with an earlier study, or a model of very many rewards.
+of actions from which its local searches start. Otherwise it gets a table of states and actions. The page gets the table
+if actions have limits, if the policy has a recipe other than the default, or if the page cannot compute the model. For
+example, it cannot compute a BoTorch model, a model of this study and an earlier one together, or a model of very many
+rewards.
 """
 
 from base64 import b64encode
@@ -70,8 +71,8 @@ def _plain(value: Any) -> Any:
 def _pool(view: View) -> Tensor:
     """The actions (k, d_x), in the unit cube, among which the page chooses initial points for its local searches.
 
-    They are the candidates among which the policy's own local searches choose theirs, and the policy's actions in at
-    most POLICY_STATES typical states.
+    They are the candidates for initial points of the policy's own local searches, and the policy's actions in at most
+    POLICY_STATES typical states.
     """
     candidates = action_candidates(view.belief, GpArgmax().candidates, torch.Generator().manual_seed(0))
     states = view.typical_states[0]

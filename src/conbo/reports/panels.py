@@ -27,7 +27,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Panel:
-    """A titled box of the report with a text and figures; if there are several groups, one is shown at a time."""
+    """A titled box of the report with a text and groups of figures; of several groups, one is shown at a time."""
 
     key: str
     title: str

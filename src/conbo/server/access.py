@@ -250,7 +250,7 @@ def _headers(scope: Scope) -> dict[str, str]:
 
 
 async def _body(headers: Mapping[str, str], receive: Receive) -> bytes:
-    """Return the body of a request that writes; refuse it if it is not sent as JSON, is too long or comes too late."""
+    """Return the body of a request that writes; refuse one that is not sent as JSON, is too long or takes too long."""
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise RefusedError(415, f"the Content-Type must be application/json, but got {kind!r}.")

@@ -60,7 +60,8 @@ class Live:
     async def drawing(self, name: str) -> Drawing:
         """Return the newest report of a study, and begin to draw another one if this one is outdated.
 
-        A report is outdated if more trials have ended since it was begun. There is a pause between two drawings.
+        A report is outdated if more trials have ended since it was begun. Even then, the next drawing begins only after
+        a pause, which is PAUSE_FACTOR times as long as the last drawing took.
 
         Parameters
         ----------
@@ -113,8 +114,9 @@ class Live:
         Returns
         -------
         AsyncIterator of str
-            The events: `progress` with the counts of trials and a list of running trials, and `report` with the
-            `number` of reports drawn so far and the `trouble` with the last one, which is empty if there was none.
+            The events: `progress` with the counts of trials and a list of running trials, and `report` with two fields.
+            `number` counts the attempts to draw the report so far. `trouble` is the error message of the last attempt,
+            which is empty if the attempt succeeded.
 
         Raises
         ------

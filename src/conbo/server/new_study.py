@@ -67,7 +67,7 @@ def create_study(storage: str, description: Mapping[str, Any]) -> str:
 
 
 def _usual(space: Space, method: str) -> dict[str, Any]:
-    """Return the settings of a study with this space and method, and defaults otherwise, as a dict for JSON."""
+    """Return, as a dict for JSON, the settings of a study with this space and method and otherwise the defaults."""
     made = Optimizer(space, method=method)
     usual = Settings(space, "maximize", method, None, made.model, made.seed, made.initial, failures="learn")
     return usual.to_record()

@@ -1,4 +1,8 @@
-"""Keeps the newest policy of every study; one process fits and another answers, so that fits do not delay answers."""
+"""Keeps the newest fitted policy of every study.
+
+Policies are fitted in one process, and clients' requests for actions are answered in another, so that a fit does not
+delay the answers.
+"""
 
 import asyncio
 import logging
@@ -56,8 +60,9 @@ class Policies:
     async def newest(self, name: str, fresh: bool) -> "model_work.FittedPolicy":
         """Return the newest policy of a study.
 
-        If there is no policy yet, or if `fresh` is True, this call fits one and waits for it. Otherwise it returns at
-        once, and begins a new fit in the background if the last fit was long enough ago.
+        If there is no policy yet, or if `fresh` is True, this call waits for a policy that is fitted to all rewards.
+        Otherwise it returns the last fitted policy at once, and begins a new fit in the background if the last fit was
+        long enough ago.
 
         Parameters
         ----------

@@ -18,7 +18,8 @@ class Questions:
     Parameters
     ----------
     ask
-        Async function that takes many states, and returns what `answer` returns for them.
+        Async function that computes a batch: it takes the states of several clients, and returns a dict for all of them
+        like the one that `answer` returns for one client.
     """
 
     def __init__(self, ask: Ask) -> None:

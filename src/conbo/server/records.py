@@ -58,8 +58,8 @@ def listed_record(study: ListedStudy) -> dict[str, Any]:
 def owner_name(worker: Any, key: Any) -> str:
     """Return the name under which trials are leased: a label, a slash, and a hash of the idempotency key.
 
-    The library's own workers have names without a slash, and count as dead when their process has ended. A client is
-    not judged by its process.
+    The names of the library's own workers have no slash. Others may take over the trials of such a worker as soon as
+    its process has ended, but those of a client only when their lease has ended.
 
     Parameters
     ----------

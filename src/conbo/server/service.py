@@ -212,14 +212,18 @@ class Service:
     async def tell(self, name: str, number: int, body: dict[str, Any]) -> dict[str, Any]:
         """Record the outcomes of a trial; return whether they count as its result (`stands`), and the trial.
 
-        A repeated request changes nothing.
+        They do not count if the trial had already ended with another result, such as that of another client. A repeated
+        request changes nothing.
         """
         study = await self.study(name)
         told = Outcomes(body["reward"], body["noise"], with_cost(body["outcomes"], body["cost"]))
         return await self._ended(study, number, tell_for, body["worker"], told)
 
     async def fail(self, name: str, number: int, body: dict[str, Any]) -> dict[str, Any]:
-        """Record that a trial has failed; return whether the failure counts (`stands`), and the trial."""
+        """Record that a trial has failed; return whether the failure counts (`stands`), and the trial.
+
+        It does not count if the client no longer has the trial.
+        """
         study = await self.study(name)
         return await self._ended(study, number, fail_for, body["worker"], str(body["error"]))
 
