@@ -5,9 +5,9 @@
 
 Of several versions of a run, the one made with the method's current settings is kept, and among equals the one that
 got farther.  If runs that were made again by changed code have the same scores, the runs of other seeds are confirmed
-and do not count as stale any more.  The text of the pages is written by hand and has no numbers; this script writes the
-blocks between `<!-- name -->` and `<!-- end -->`: those of docs/reproduction.md, the figure of docs/methods.md, the
-table of docs/entropy.md, and two blocks of README.md.
+and do not count as stale any more.  The text of the pages is written by hand, and its few numbers are those of the
+tables.  This script writes the blocks between `<!-- name -->` and `<!-- end -->`: those of docs/reproduction.md, the
+figure of docs/methods.md, the table of docs/entropy.md, and two blocks of README.md.
 """
 
 import json
@@ -53,9 +53,7 @@ of states, in parentheses, that was best in hindsight, which favors them (mean Â
 reproduce alternatives`). So few seeds show no difference at the 5 % level, however large it is: read the columns as
 indications."""
 README_METHODS = {"conbo": "`conbo`", "expected-improvement": "expected improvement", "uniform": "random search"}
-REFERENCES = {
-    "methods": "uniform",
-}  # the methods with which others in a figure are compared, if it is not the default method
+REFERENCES = {"methods": "uniform"}  # with which method others in a figure are compared, if not with the default
 WITHOUT_TABLES = ("widths", "global")  # these would have one for every width and many rows for n_z
 
 

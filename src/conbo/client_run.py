@@ -58,7 +58,8 @@ class ClientRun:
         for name, seconds in limits.items():
             if not (is_number(seconds) and 0 < seconds < float("inf")):
                 raise SettingError(f"`0 < {name} < inf` must hold, but got {name}={seconds!r}.")
-        self._max_seconds, self._lease = max_seconds, lease
+        self._end = None if max_seconds is None else time.monotonic() + max_seconds
+        self._lease = lease
         self._completed = self._failed = self._retried = self._late = self._failures_in_a_row = 0
 
     def __call__(self) -> RunSummary:
@@ -69,7 +70,7 @@ class ClientRun:
         stopped: Stopped = "evaluations"
         try:
             while self._client.status()["completed"] < self._evaluations:
-                if self._max_seconds is not None and time.monotonic() - began >= self._max_seconds:
+                if self._time_is_up:
                     stopped = "max_seconds"
                     break
                 trials = self._client._ask({"n": 1, "lease": self._lease, "evaluations": self._evaluations})
@@ -88,6 +89,10 @@ class ClientRun:
         from conbo.study.worker_process import located_text
 
         for attempt in range(self._retries + 1):
+            if self._time_is_up:
+                self._client.release(trial)
+                return
+            self._retried += attempt > 0
             try:
                 with _LeaseKeeper(self._client, trial, self._lease):
                     error = self._attempt(trial)
@@ -98,10 +103,12 @@ class ClientRun:
                 raise
             if error is None:
                 return
-            if attempt < self._retries:
-                self._retried += 1
-            else:
+            if attempt == self._retries:
                 self._fail(trial, located_text(error), error)
+
+    @property
+    def _time_is_up(self) -> bool:
+        return self._end is not None and time.monotonic() >= self._end
 
     def _attempt(self, trial: Trial) -> Exception | None:
         """Evaluate a trial and tell the service its outcomes; return the error if the evaluation failed.

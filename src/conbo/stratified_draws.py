@@ -1,7 +1,7 @@
 """Stratified samples of states, from which `confidence_interval.py` computes intervals for means over P[s].
 
 A stratum is one state, which is drawn at least twice, or a set of states for which the model expects similar rewards,
-from which 4 to 7 states are drawn.
+from which 4 to 7 states are drawn (fewer only if the whole sample is smaller).
 """
 
 from dataclasses import dataclass

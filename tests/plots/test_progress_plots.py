@@ -13,6 +13,7 @@ from conbo.models.exact import ExactPosterior
 from conbo.plots import progress
 from conbo.plots.progress import checkpoints, earlier
 from conbo.plots.view import View, view_of
+from conbo.policies.gp_argmax import GpArgmax
 from conbo.trials import Trial
 from learned_studies import view, wards
 
@@ -60,9 +61,14 @@ def test_earlier_policies_respect_learned_constraints() -> None:
     space = conbo.Space(actions={"x": conbo.Real(0, 1)})
     study = conbo.Study(space, method="uniform", outcome_constraints={"wait": conbo.AtMost(0.5)}, seed=3)
     study.run(lambda _, action: {"reward": action["x"], "wait": action["x"]}, 12, progress=False)
-    figure = plots.policy_value(study)
-    values = next(t.y for t in figure.data if t.name == "policy value, as estimated then")
-    assert len(values) > 3
+    seen = view_of(study)
+    learned = seen.belief.constraints
+    assert learned is not None
+    for n in (6, 9):
+        belief = earlier(seen.belief, n, seen.model)
+        action = GpArgmax().build(belief, torch.Generator().manual_seed(0))(torch.zeros(1, 0, dtype=torch.float64))
+        assert float(learned.probability(action)) >= learned.confidence - 1e-6
+    values = next(t.y for t in plots.policy_value(study).data if t.name == "policy value, as estimated then")
     assert max(values) < 0.6  # 1 without the constraint
 
 

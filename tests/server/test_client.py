@@ -116,6 +116,23 @@ def test_a_run_records_failures_and_gives_up_after_ten(service: Running) -> None
     assert client.run(now_and_then, 2).completed == 0
 
 
+def test_a_failed_evaluation_is_not_repeated_once_the_time_is_up(service: Running) -> None:
+    client, most = conbo.Client(service.url), 0.3
+    ends: list[float] = []
+
+    def slow_failure(state: dict[str, float], action: dict[str, float]) -> float:
+        ends.append(time.monotonic() + most)
+        while time.monotonic() < ends[0]:
+            time.sleep(0.01)
+        raise ValueError("no result")
+
+    summary = client.run(slow_failure, 2, retries=3, max_seconds=most)
+    assert (summary.failed, summary.retried, summary.stopped) == (0, 0, "max_seconds")
+    assert len(ends) <= 1
+    assert client.run(lambda state, action: 1.0, 2).completed == 2  # with the trial that was given back
+    assert len(client.trials) == 2
+
+
 def test_an_error_of_the_service_is_no_failure_of_the_trial(service: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     client = conbo.Client(service.url)
     post = client._post

@@ -1,6 +1,7 @@
 """Costs: known or learned, budgets, and gain per cost."""
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -106,20 +107,50 @@ def test_a_run_ends_in_time() -> None:
 @pytest.mark.parametrize("fails", [False, True])
 def test_nothing_begins_once_the_time_is_up(fails: bool) -> None:
     """Neither the rest of a batch nor a retry; a later run evaluates what is left."""
-    study, most, calls = conbo.Study(SPACE, method="uniform"), 0.3, list[Any]()
-    end = time.monotonic() + most
+    study, most = conbo.Study(SPACE, method="uniform"), 0.3
+    ends: list[float] = []
 
     def slow(state: dict[str, Any], action: dict[str, Any]) -> float:
-        calls.append(action)
-        while time.monotonic() < end + 0.1:
+        ends.append(time.monotonic() + most)
+        while time.monotonic() < ends[0]:
             time.sleep(0.01)
         return float("nan") if fails else reward(state, action)
 
     summary = study.run(slow, 6, batch=6, retries=3, max_seconds=most, progress=False)
     assert summary.stopped == "max_seconds"
-    assert len(calls) <= 1
+    assert (summary.failed, summary.retried) == (0, 0)
+    assert len(ends) <= 1
     assert study.run(reward, 6, progress=False).stopped == "evaluations"
     assert [trial.number for trial in study.trials] == list(range(6))
+
+
+def test_no_trial_begins_that_was_found_too_late() -> None:
+    calls, pauses, most = list[int](), list[float](), 0.1
+
+    def feasible(state: dict[str, Any], action: dict[str, Any]) -> bool:
+        if pauses:
+            time.sleep(pauses.pop())
+        return True
+
+    study = conbo.Study(conbo.Space(SPACE.states, SPACE.actions, feasible=feasible), method="uniform")
+    pauses.append(2 * most)  # in the first suggestion
+    summary = study.run(lambda *_: calls.append(1) or 0.0, 6, max_seconds=most, progress=False)  # type: ignore[func-returns-value]
+    assert summary.stopped == "max_seconds"
+    assert not calls
+    assert not pauses
+
+
+def test_a_run_whose_last_evaluation_ends_late_has_met_its_goal() -> None:
+    study, most = conbo.Study(SPACE, method="uniform"), 0.2
+    with ThreadPoolExecutor(1) as executor:
+        summary = study.run(
+            lambda *_: time.sleep(2 * most) or 0.0,  # type: ignore[func-returns-value]
+            1,
+            executor=executor,
+            max_seconds=most,
+            progress=False,
+        )
+    assert (summary.completed, summary.stopped) in {(1, "evaluations"), (0, "max_seconds")}
 
 
 @pytest.mark.parametrize(

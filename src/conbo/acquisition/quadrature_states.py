@@ -5,9 +5,9 @@ states, more of them where the value of an observation is likely to be high:
 
 - `StratifiedStates` (default): a quasi-random pool of states that follows P[s] is ordered along a space-filling curve.
   For every candidate, the pool is cut into cells of equal importance.  The importance of a state is its probability
-  times a sum of two terms: a rough estimate of the candidate's value there, and the squared correlation between this
-  state and the candidate's.  The middle state of each cell represents the cell, with a weight proportional to
-  P[s] / importance.  A state that is more important than a whole cell represents only itself.  An example is the
+  times a weighted sum of two terms: a rough estimate of the candidate's value there, and the squared correlation
+  between this state and the candidate's.  The middle state of each cell represents the cell, with a weight proportional
+  to P[s] / importance.  A state that is more important than a whole cell represents only itself.  An example is the
   candidate's own state if states are hardly correlated.  This also works if some state parameters are real and others
   categorical.  If there are only hundreds of states, all of them are in the pool.
 - `GaussianStates`: the ConBO paper's importance sampling from N(s, diag(l_s²)), where l_s are the lengthscales of the

@@ -60,6 +60,16 @@ def in_words(comparison: Comparison) -> Comparison:
     )
 
 
+def places_of(comparison: Comparison) -> list[str]:
+    """The names in a comparison that `in_words` made, each in the same place for all comparisons.
+
+    The numbers of states in names of grids differ; the place of a grid that is missing is taken by its library.
+    """
+    firsts = [name.partition(":")[0] for name in (*NAMES.values(), *GRIDS.values())]
+    present = {name.partition(":")[0]: name for name in comparison.costs}
+    return [present.get(first, first) for first in firsts]
+
+
 def final_costs(comparisons: Sequence[Comparison]) -> str:
     """A Markdown table of the final opportunity costs of conbo and its alternatives, with a column for each problem.
 

@@ -75,18 +75,23 @@ def style_of(method: str, methods: Sequence[str] = ()) -> dict[str, Any]:
     """The color and line style of a method, as options of matplotlib.
 
     `methods` are all methods of the figure, in the same order for all panels. Those that are not in `STYLES` get the
-    colors of `OTHERS`, in turn. Labels such as `method/model` and `method noise=auto`, which stand for a method with
-    another model, have a dotted line.
+    colors of `OTHERS`, in turn. Labels such as `revi/auto` and `revi noise=auto`, which stand for a method of `STYLES`
+    with another model, have its color and a dotted line.
     """
-    name = method.replace("/", " ").split()[0]
+    name = _base(method)
     if name in STYLES:
         color, dashes = STYLES[name]
         dashes = dashes if name == method else ":"
     else:
-        unknown = [name for name in methods if name not in STYLES]
+        unknown = [label for label in methods if _base(label) not in STYLES]
         color, dashes = OTHERS[unknown.index(method) % len(OTHERS)], "-"
     ours = method == "conbo"
     return {"color": color, "linestyle": dashes, "linewidth": 2.4 if ours else 1.4, "zorder": 4 if ours else 3}
+
+
+def _base(label: str) -> str:
+    """The name of the method in a label such as `method/model` or `method noise=auto`."""
+    return label.replace("/", " ").split()[0]
 
 
 def panels(rows: int, columns: int, legend_rows: int = 1) -> tuple[Figure, np.ndarray]:
@@ -94,6 +99,11 @@ def panels(rows: int, columns: int, legend_rows: int = 1) -> tuple[Figure, np.nd
     size = PANEL[0] * columns, PANEL[1] * rows + 0.25 * legend_rows + 0.2
     figure = Figure(figsize=size, layout="constrained")
     return figure, figure.subplots(rows, columns, squeeze=False)
+
+
+def methods_of(comparisons: Iterable[Comparison]) -> list[str]:
+    """The methods of all comparisons, in alphabetical order."""
+    return sorted({method for comparison in comparisons for method in comparison.costs})
 
 
 def draw_costs(axes: Axes, comparison: Comparison, among: Sequence[str] = ()) -> None:
@@ -147,7 +157,7 @@ def draw_comparisons(comparisons: Sequence[Comparison], columns: int = 2) -> Fig
     """A figure of cost curves, with a panel for each comparison."""
     columns = min(columns, len(comparisons))
     rows = -(-len(comparisons) // columns)
-    methods = sorted({method for comparison in comparisons for method in comparison.costs})
+    methods = methods_of(comparisons)
     legend_columns = 5 if columns > 1 else 2
     figure, axes = panels(rows, columns, legend_rows=-(-len(methods) // legend_columns))
     for panel, comparison in zip(axes.flat, comparisons, strict=False):

@@ -9,12 +9,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from conbo.experiments.alternatives import in_words
+from conbo.experiments.alternatives import in_words, places_of
 from conbo.experiments.drawing import (
     draw_comparisons,
     draw_costs,
     legend_below,
     log_costs,
+    methods_of,
     panels,
     style_of,
     styled,
@@ -79,11 +80,12 @@ def draw_global(runs: Sequence[Run]) -> Figure:
 def draw_methods(runs: Sequence[Run]) -> Figure:
     """Draw the final mean costs of many methods, with a panel for each problem and the best method at its top."""
     comparisons = compare(runs)
+    methods = methods_of(comparisons)
     figure, axes = panels(1, len(comparisons))
     for panel, comparison in zip(axes.flat, comparisons, strict=True):
         for place, method in enumerate(comparison.methods):
             mean, error = max(comparison.mean(method)[-1], LEAST), comparison.error(method)[-1]
-            color = style_of(method, sorted(comparison.methods))["color"]
+            color = style_of(method, methods)["color"]
             panel.errorbar(mean, place, xerr=[[min(error, 2 / 3 * mean)], [error]], fmt="o", color=color, capsize=2)
         panel.set_yticks(range(len(comparison.methods)), labels=comparison.methods)
         panel.invert_yaxis()
@@ -101,7 +103,7 @@ def draw_batches(runs: Sequence[Run]) -> Figure:
     figure, axes = panels(len(rows), max(map(len, rows)))
     for row, panels_of_row in zip(rows, axes, strict=True):
         for comparison, panel in zip(row, panels_of_row, strict=False):
-            draw_costs(panel, comparison)
+            draw_costs(panel, comparison, methods_of(comparisons))
             size = "one at a time" if comparison.batch == 1 else f"batches of {comparison.batch}"
             panel.set_title(f"{readable(comparison.problem)}, {size}")
         limits = np.array([panel.get_ylim() for panel in panels_of_row[: len(row)]])
@@ -122,7 +124,7 @@ def draw_alternatives(runs: Sequence[Run]) -> Figure:
     for panel in axes.flat[len(comparisons) :]:
         panel.remove()
     for panel, comparison in zip(axes.flat, comparisons, strict=False):
-        draw_costs(panel, comparison, list(comparison.costs))  # colors are the same in all panels
+        draw_costs(panel, comparison, places_of(comparison))
         panel.set_title(readable(comparison.problem))
         panel.legend(loc="upper left", bbox_to_anchor=(0, -0.2))  # the numbers of states differ from panel to panel
     return figure

@@ -107,20 +107,18 @@ def earlier(belief: Belief, n: int, model: ModelLike) -> Belief | None:
     """The belief given only the first n rewards; None if the model cannot be conditioned on fewer rewards.
 
     If n is at most `MOST_FITTED`, `model` is fitted to these rewards; otherwise the hyperparameters stay those of
-    `belief`. Learned constraints stay as they are in `belief`, fitted to all evaluations, but with their most probable
-    hyperparameters instead of an average.
+    `belief`. Learned constraints stay as they are in `belief`, fitted to all evaluations.
     """
     first = belief.observations.first(n)
     seen = standardized(first, belief.shift, belief.scale)
-    constraints = None if belief.constraints is None else belief.constraints.of_most_probable()
     with threads_for(n):
         seeds = None if seen.seeds is None else seen.seeds.values
         known = belief.posterior.conditioned_on(seen.points, seen.rewards, seen.noise, seeds)
         if known is None:
             return None
         if n <= MOST_FITTED:
-            return replace(fit_belief(belief.space, belief.states, first, model), constraints=constraints)
-    return replace(belief, observations=first, posterior=known, average=None, constraints=constraints)
+            return replace(fit_belief(belief.space, belief.states, first, model), constraints=belief.constraints)
+    return replace(belief, observations=first, posterior=known, average=None)
 
 
 def timeline(study: Studied) -> go.Figure:

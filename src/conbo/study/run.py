@@ -116,20 +116,30 @@ class Run:
                 self._call_back()
                 if interrupted.is_set() or self._stop_asked:
                     self._stopped = "interrupted" if interrupted.is_set() else "stop"
-                    self._queue.clear()
-                elif self._time_is_up:  # also for the rest of a batch, and for retries
-                    self._stopped = self._stopped or self._reached_end()
-                    self._queue.clear()
+                    self._hand_back_queue()
+                elif self._time_is_up:
+                    self._stopped = self._stopped or "max_seconds"
+                    self._hand_back_queue()
                 elif self._n_busy < self._evaluators.width():
                     trial = self._queue.popleft() if self._queue else self._next()
-                    if interrupted.is_set() or self._stop_asked:  # set while the trial was searched for
+                    if interrupted.is_set() or self._stop_asked or self._time_is_up:  # while the trial was searched for
+                        self._queue.extendleft([] if trial is None else [trial])
                         continue
                     if trial is not None:
                         self._begin(trial)
                         continue
                 if self._stopped and not self._jobs and not self._queue:
+                    if self._stopped == "max_seconds":  # the last evaluations may have met another condition
+                        self._stopped = self._reached_end()
                     return
                 self._wait()
+
+    def _hand_back_queue(self) -> None:
+        """Hand back the trials that wait to be evaluated, so that another worker or a later run can have them."""
+        for trial in self._queue:
+            self._heartbeat.trials.discard(trial.number)
+            self._records.hand_back(self._worker, trial.number)
+        self._queue.clear()
 
     # Evaluations
 
@@ -245,6 +255,9 @@ class Run:
     def _failure(self, trial: Trial, error: BaseException) -> None:
         again, text = self._retries[trial.number] < self._plan.retries, text_of(error)
         _log.debug("an evaluation of trial %d failed: %s", trial.number, text, exc_info=error)
+        if again and (self._stop_asked or self._time_is_up):
+            self._queue.append(trial)  # to be handed back, and repeated by a later run
+            return
         if again and self._records.try_again(trial.number, text, self._worker):
             self._retries[trial.number] += 1
             self._queue.appendleft(trial)
