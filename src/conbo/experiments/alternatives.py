@@ -51,7 +51,9 @@ def in_words(comparison: Comparison) -> Comparison:
     shown = {label: name for label, name in NAMES.items() if label in comparison.costs}
     for library, name in GRIDS.items():
         if (best := best_grid(comparison, library)) is not None:
-            shown[best] = name.replace("k states", f"{best.partition('=')[2]} states")
+            k = best.partition("=")[2]
+            alone = name.replace("k states, each on its own", "one action for all states")
+            shown[best] = alone if k == "1" else name.replace("k states", f"{k} states")
     return replace(
         comparison,
         costs={name: comparison.costs[label] for label, name in shown.items()},
