@@ -200,7 +200,10 @@ def _is_kept() -> bool:
 
 
 def _make_ready() -> None:
-    """Compile all loops except those with `on_demand`, together with helper processes, or load them from the cache."""
+    """Make all loops ready, except those with `on_demand`: load them from the cache, or compile them.
+
+    Helper processes, where they can be started, share the work of compiling.
+    """
     with _lock, ExitStack() as watched:
         if is_cold():
             _say_so(watched)

@@ -192,7 +192,7 @@ def category_factors(
 
 
 class CategoryBlocks:
-    """The correlations between n points from which kernels for states with categories are built.
+    """The building blocks of kernels for states with categories: correlations between n points.
 
     φ_X correlates actions, φ_C correlates the states' numeric columns, and δ is 1 for equal categories, else 0.
     """

@@ -164,7 +164,10 @@ class ExactGains:
 
 @dataclass
 class SelectedSets:
-    """Some sets of states of a `StatesAhead`, with the actions that the last searches found in them."""
+    """Those of the r sets of states in `StatesAhead` that the current candidates use.
+
+    It also holds the actions that the last searches found best in these states; the next searches start from them.
+    """
 
     indices: Tensor  # (k,), indices of these sets among all sets
     numbers: list[int]  # the same indices

@@ -212,7 +212,10 @@ class FeatureLimits:
         return self.factor.scaled(torch.from_numpy(found).to(ends)).reshape(ends.shape)
 
     def _points(self, x: Tensor) -> Tensor:
-        """Return the unit-cube points (r, q, d) with the r states and q actions x (r, q, width) in each."""
+        """Return the points (r, q, d), in the unit cube, of q actions in each of the r states.
+
+        The actions are given as scaled inputs, `x` (r, q, width).
+        """
         states = self.states[:, None].expand(*x.shape[:-1], -1).to(x)
         return torch.cat([states, self.factor.unscaled(x)], -1)
 

@@ -126,7 +126,7 @@ class LearnedMaps:
 
 
 def learned_maps(rewards: Tensor) -> LearnedMaps | None:
-    """Return the Box-Cox maps of standardized rewards (n,), or None if the median reward equals the best one."""
+    """Return the family of Box-Cox maps for standardized rewards (n,); None if the median reward is the best one."""
     best = float(rewards.max())
     reach = best - float(rewards.median())
     return LearnedMaps(rewards, best, reach) if reach > 0 else None

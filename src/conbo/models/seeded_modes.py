@@ -76,7 +76,7 @@ def cautious(modes: dict[Parts, Mode]) -> dict[Parts, Mode]:
 
 
 def with_seeds(plain: Mode, family: SeededFamily, points: Tensor) -> list[Mode]:
-    """Return a list with the best mode of a family with effects of simulator seeds; empty if the search finds none.
+    """Return the best mode of a family with effects of simulator seeds, as a list of one; empty if none is found.
 
     One search starts from typical values, and one from `plain`, a mode of the same family without these effects.
     """

@@ -27,8 +27,8 @@ def ask_for(
 def tell_for(study: Study, owner: str | None, number: int, told: Outcomes) -> bool:
     """Record a result for a client, as `Study.tell` does; return whether it counts as the result of the trial.
 
-    If a different result was recorded before, it is kept, and the new reward is stored in the trial's field `late`;
-    without an `owner`, TrialError is raised instead.
+    `owner` is the name under which the client leased the trial. If a different result was recorded before, it is kept,
+    and the new reward is stored in the trial's field `late`; if `owner` is None, TrialError is raised instead.
     """
     return tell(study._shared, number, told, owner)
 
