@@ -210,17 +210,18 @@ class ConvexIntegral:
         return Gains(best, tangent.sum(-1) + outer.sum(-1), derivative)
 
     def _tails(self, gain: Tensor, slope: Tensor, smooth: Tensor) -> tuple[Tensor, Tensor]:
-        """Return what curvature adds to the integrals of a convex function V beyond its two outer nodes, and weights.
+        """Integrate the curvature of D beyond the first and beyond the last of q nodes; return integrals and weights.
 
-        D is V minus the tangent of V at zero, and `gain` and `slope` (..., q) are the values and slopes of D at the q
-        nodes.  The caller has already integrated the tangents of D at the outer nodes.  Here, ½ c (z - node)² is
-        integrated in addition.  The curvature c is the second derivative, at the outer node, of the cubic that has D's
-        values and slopes at this node and at the next one.  A negative c counts as zero.  A positive c is multiplied by
-        the entry of `smooth` (..., q-1) for that interval, which is 1 where V is smooth and 0 where V has a corner.
+        D is a convex function V minus the tangent of V at zero, with values `gain` and slopes `slope` (..., q) at the
+        nodes.  All integrals are with respect to the standard normal density.  In each tail, D is approximated by its
+        tangent at the outer node plus ½ c (z - node)².  The caller integrates the tangent, and this method the second
+        term.  The curvature c is the second derivative, at the outer node, of the cubic that has D's values and slopes
+        at this node and at the next one.  A negative c counts as zero.  A positive c is multiplied by the entry of
+        `smooth` (..., q-1) for that interval, which is 1 where V is smooth and 0 where V has a corner.
 
-        The first result (..., 2) is what is added beyond the first and beyond the last node.  It is the dot product of
-        the second result, weights (..., 2, 4), with four numbers: D's value and slope at the outer node, then D's value
-        and slope at the next node.
+        The first result (..., 2) holds the integrals beyond the first and beyond the last node.  It is the dot product
+        of the second result, weights (..., 2, 4), with four numbers: D's value and slope at the outer node, then D's
+        value and slope at the next node.
         """
         h, sign = _outer(self.nodes[1:] - self.nodes[:-1]), _outer(-self.nodes).sign()
         outer_gain, inner_gain = _outer(gain), _outer(gain[..., 1:-1])

@@ -56,6 +56,6 @@ def _best_reward(problem: Problem, best: Point, state: Point) -> float:
 
 
 def _split(problem: Problem, point: Point) -> tuple[dict[str, Value], dict[str, Value]]:
-    """Split an action of the problem without states into the state and the action of the original problem."""
+    """Split `point`, an action of the problem without states, into state and action of the original `problem`."""
     states, actions = problem.space.states, problem.space.actions
     return {name: point[name] for name in states}, {name: point[name] for name in actions}

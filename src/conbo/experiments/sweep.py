@@ -226,7 +226,10 @@ def _check(task: Task, run: Run | None, changed: Changed) -> None:
 
 
 def _prepare(task: Task, known: dict[Key, Run], folder: Path, changed: Changed) -> None:
-    """Remove a run's file if the run has to be made again, or write the file if the run is only in a compressed one."""
+    """Remove a run's file if the run has to be made again; write it if an unfinished run is only in a compressed file.
+
+    A run that has to be made again is also removed from `known`.
+    """
     path, run = folder / task.settings.file_name, known.get(task.settings.key)
     stale = run is not None and _is_stale(task, run, changed)
     if run is None or (not stale and (path.exists() or _is_made(task, run))):

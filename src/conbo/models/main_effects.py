@@ -161,7 +161,10 @@ class MainEffectsKernel(Kernel):
 
     @cached_property
     def _ratio(self) -> Tensor:
-        """Factors that rescale states, given as scaled inputs, to the lengthscales of the state's main effect."""
+        """Factors that convert the scaled inputs of the interaction to those of the state's main effect.
+
+        Scaled inputs are states divided by lengthscales, and the two parts of the kernel have different lengthscales.
+        """
         return self.state_effect.feature_scales / self.states.feature_scales[self._features]
 
     def _of_effect(self, states: Tensor) -> Tensor:

@@ -299,8 +299,8 @@ class Records(LostWorkers):
     def take_enqueued(self, numbers: Sequence[int], worker: str, lease: float | None = None) -> list[int]:
         """Assign enqueued trials to the worker, for `lease` seconds or, if that is None, for good.
 
-        `numbers` are the trials to assign; those that another worker has taken meanwhile are left out. Return the
-        numbers of those that `worker` has now, including those that it had before, so that a repeated call returns the
+        `numbers` are the trials to assign; those that another worker has taken meanwhile are left out. Return
+        those of `numbers` that `worker` has now, including any that it had before, so that a repeated call returns the
         same numbers.
         """
 

@@ -327,10 +327,10 @@ class Run:
         return optimizer.suggest(int(min(self._plan.batch or 1, before_the_last)))
 
     def _last_states(self, optimizer: Optimizer) -> list[Point] | None:
-        """The states that still need an evaluation in the final round; None before that round, or without one.
+        """The states to evaluate next in the final round; None before that round, or if the run has no `finish`.
 
-        If the run has a `finish`, its final round has one evaluation in every state. Once no state needs another
-        evaluation, all states are returned.
+        The final round has one evaluation in every state. The result holds the states that do not have theirs yet, or
+        all states if every state has it.
         """
         if self._plan.finish is None:
             return None
