@@ -79,6 +79,7 @@ def test_a_study_from_its_first_trial_on(
     rows = [{**state, **action, "reward": reward(state, action), f"outcome:{HOSTILE}": 1.0} for state, action in points]
     study.add_trials(rows)
     expect(facts(page, "evaluations")).to_have_text("4")  # the page was loaded again, by itself
+    page.wait_for_load_state()  # at its end, the browser may scroll to where the page was before
 
     # a reader settles down, by keyboard: charts that are drawn meanwhile may move what a mouse points at
     page.get_by_role("slider", name="demand").fill("150")
