@@ -58,15 +58,15 @@ class ClientRun:
         for name, seconds in limits.items():
             if not (is_number(seconds) and 0 < seconds < float("inf")):
                 raise SettingError(f"`0 < {name} < inf` must hold, but got {name}={seconds!r}.")
-        self._end = None if max_seconds is None else time.monotonic() + max_seconds
-        self._lease = lease
+        self._max_seconds, self._lease, self._began = max_seconds, lease, time.monotonic()
         self._completed = self._failed = self._retried = self._late = self._failures_in_a_row = 0
 
     def __call__(self) -> RunSummary:
         """Evaluate trials until the run ends, and return its summary."""
         from conbo.study.run_summary import RunSummary
 
-        began, pause = time.monotonic(), SHORTEST_PAUSE
+        began = self._began = time.monotonic()
+        pause = SHORTEST_PAUSE
         stopped: Stopped = "evaluations"
         try:
             while self._client.status()["completed"] < self._evaluations:
@@ -108,7 +108,7 @@ class ClientRun:
 
     @property
     def _time_is_up(self) -> bool:
-        return self._end is not None and time.monotonic() >= self._end
+        return self._max_seconds is not None and time.monotonic() - self._began >= self._max_seconds
 
     def _attempt(self, trial: Trial) -> Exception | None:
         """Evaluate a trial and tell the service its outcomes; return the error if the evaluation failed.

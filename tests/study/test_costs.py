@@ -125,7 +125,10 @@ def test_nothing_begins_once_the_time_is_up(fails: bool) -> None:
 
 
 def test_no_trial_begins_that_was_found_too_late() -> None:
-    calls, pauses, most = list[int](), list[float](), 0.1
+    pauses, most = list[float](), 0.1
+
+    def never(state: dict[str, Any], action: dict[str, Any]) -> float:
+        raise AssertionError("an evaluation began")
 
     def feasible(state: dict[str, Any], action: dict[str, Any]) -> bool:
         if pauses:
@@ -134,22 +137,20 @@ def test_no_trial_begins_that_was_found_too_late() -> None:
 
     study = conbo.Study(conbo.Space(SPACE.states, SPACE.actions, feasible=feasible), method="uniform")
     pauses.append(2 * most)  # in the first suggestion
-    summary = study.run(lambda *_: calls.append(1) or 0.0, 6, max_seconds=most, progress=False)  # type: ignore[func-returns-value]
-    assert summary.stopped == "max_seconds"
-    assert not calls
+    summary = study.run(never, 6, max_seconds=most, progress=False)
+    assert (summary.stopped, summary.failed) == ("max_seconds", 0)
     assert not pauses
 
 
 def test_a_run_whose_last_evaluation_ends_late_has_met_its_goal() -> None:
     study, most = conbo.Study(SPACE, method="uniform"), 0.2
+
+    def late(state: dict[str, Any], action: dict[str, Any]) -> float:
+        time.sleep(2 * most)
+        return reward(state, action)
+
     with ThreadPoolExecutor(1) as executor:
-        summary = study.run(
-            lambda *_: time.sleep(2 * most) or 0.0,  # type: ignore[func-returns-value]
-            1,
-            executor=executor,
-            max_seconds=most,
-            progress=False,
-        )
+        summary = study.run(late, 1, executor=executor, max_seconds=most, progress=False)
     assert (summary.completed, summary.stopped) in {(1, "evaluations"), (0, "max_seconds")}
 
 

@@ -21,8 +21,8 @@ If constraints are learned, all three recipes compute the gain of `constrained_g
 actions.
 
 A recipe defines for which values z of Z the best actions are needed, and how the gain is computed from the lines
-μⁿ + σ̃ z of these actions (`GainRule`).  The posterior finds these actions
-and calls the rule; for the built-in models, see `models/exact_gains.py`.
+μⁿ + σ̃ z of these actions (`GainRule`).  The posterior finds these actions and calls the rule; for the built-in models,
+see `models/exact_gains.py`.
 """
 
 from dataclasses import dataclass
