@@ -31,6 +31,7 @@ from conbo.experiments.method_pictures import PICTURES
 from conbo.experiments.paper_figures import FIGURES
 from conbo.experiments.run_file import PACK_SUFFIX, Key, Run, pack, read_file, read_folder
 from conbo.experiments.staleness import stale_counts
+from conbo.experiments.suggestion_times import read_times
 from conbo.experiments.summary import Comparison, compare, markdown, table, with_error
 from conbo.method_table import DEFAULT_METHOD
 from conbo.rounding import counted
@@ -39,6 +40,7 @@ ROOT = Path(__file__).parents[1]
 RESULTS, PICTURES_FOLDER = ROOT / "results", ROOT / "docs/pictures/reproduction"
 PAGE, METHODS_PAGE, README = ROOT / "docs/reproduction.md", ROOT / "docs/methods.md", ROOT / "README.md"
 ENTROPY_PAGE, ENTROPY = ROOT / "docs/entropy.md", RESULTS / "entropy.json.xz"
+TIMES = RESULTS / "suggestion_times.json"
 LEAST_NATS = 0.02  # errors of smaller mutual informations are shown in nats, not in percent
 README_PROBLEMS = {
     "branin": "Branin (1 + 1)",
@@ -176,7 +178,7 @@ def last_cost(comparison: Comparison, method: str) -> str:
 
 def blocks(runs: dict[Key, Run]) -> dict[str, str]:
     """Return the generated blocks of docs/reproduction.md, and the block "methods" of docs/methods.md, by name."""
-    parts = {"claims": claims_table(runs), "settings": settings_table(), "made": made_table(runs)}
+    parts = {"claims": claims_table(runs, read_times(TIMES)), "settings": settings_table(), "made": made_table(runs)}
     parts |= {"goal": goal_table(runs), "goal-as-published": goal_table(runs, as_published=True)}
     parts["standing"] = standing_sentence(runs)
     print(parts["made"])

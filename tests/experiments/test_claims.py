@@ -1,3 +1,6 @@
+from pathlib import Path
+
+import numpy as np
 import pytest
 
 from conbo.experiments.claims import CLAIMS, GROUPS, claims_table, counted, mixed, verdict
@@ -5,21 +8,22 @@ from conbo.experiments.evidence import Check, Evidence, Scored
 from conbo.experiments.goal import goal_table, standing_sentence
 from conbo.experiments.paper_figures import FIGURES
 from conbo.experiments.run_file import Checkpoint, Run, RunSettings
+from conbo.experiments.suggestion_times import Timed, paired_ratio, read_times
+
+ROOT = Path(__file__).parents[2]
 
 GOOD = (0.9, 0.5, 0.1)
 BAD = (0.9, 0.8, 0.7)
 
 
-def runs_of(
-    problem, method, costs, batch=1, seconds=0.1, observed=(None, None, None), final=(None, None, None), seeds=8
-):
+def runs_of(problem, method, costs, batch=1, observed=(None, None, None), final=(None, None, None), seeds=8):
     """Runs with nearly the same costs after 10, 50 and 100 evaluations."""
     runs = {}
     for seed in range(seeds):
         run = Run(RunSettings(problem, method, "", seed, 10, batch, 10, 16, 1), complete=100)
         rows = zip((10, 50, 100), costs, observed, final, strict=True)
         run.checkpoints = [
-            Checkpoint(n, cost + 0.001 * seed, "opportunity cost", 0.1, seconds, o, f) for n, cost, o, f in rows
+            Checkpoint(n, cost + 0.001 * seed, "opportunity cost", 0.1, 0.1, o, f) for n, cost, o, f in rows
         ]
         runs[run.settings.key] = run
     return runs
@@ -65,15 +69,8 @@ def test_near_zero_is_scaled_by_the_best_method():
 
 def test_batches_are_compared_with_single_evaluations():
     runs = runs_of("ambulances", "a", GOOD) | runs_of("ambulances", "b", GOOD)
-    runs |= runs_of("ambulances", "a", GOOD, batch=4, seconds=0.11) | runs_of(
-        "ambulances", "b", BAD, batch=4, seconds=9
-    )
-    evidence = Evidence(runs)
-    assert holds(evidence.batches("ambulances", ["a", "b"], [4, 8])) == [True, False]
-    cheap, dear = evidence.batch_overhead("ambulances", ["a", "b"], 4, most=1.5)
-    assert (cheap.decided, dear.decided) == (False, False)  # seconds of busy machines
-    assert "a batch of 4 takes 1.1 times as long as one point (as claimed" in cheap.text
-    assert "(not as claimed" in dear.text
+    runs |= runs_of("ambulances", "a", GOOD, batch=4) | runs_of("ambulances", "b", BAD, batch=4)
+    assert holds(Evidence(runs).batches("ambulances", ["a", "b"], [4, 8])) == [True, False]
 
 
 def test_a_speed_up_that_half_the_evaluations_would_show_too_is_undecided():
@@ -102,12 +99,33 @@ def test_observed_rewards_with_and_without_a_final_round():
     assert evidence.observed("below", "cnn", 100, [(Scored("a", "observed_mean"), transfer)]) == []  # not recorded
 
 
-def test_overheads_are_compared_as_ratios():
-    evidence = Evidence(runs_of("cnn", "a", GOOD, seconds=0.1) | runs_of("cnn", "b", GOOD, seconds=0.17))
-    ((fits,), (misses,)) = evidence.slower("cnn", "b", "a", 1.3, 2.0), evidence.slower("cnn", "b", "a", 2.0, 9.0)
-    assert "takes 1.7 times as long as a (as claimed, but on busy machines)" in fits.text
-    assert "(not as claimed" in misses.text
-    assert verdict([fits]) == "undecided"
+def test_times_are_compared_as_ratios():
+    one, slow, batch = Timed("cnn", "a"), Timed("cnn", "b"), Timed("cnn", "a", batch=8)
+    seconds = np.linspace(0.1, 0.5, 8)  # seeds differ a lot, but the ratios within a seed hardly do
+    shaken = 1 + 0.01 * np.cos(np.arange(8.0))
+    evidence = Evidence({}, {one: seconds, slow: 1.7 * seconds * shaken, batch: 1.5 * seconds * shaken})
+    (fits,), (misses,) = evidence.takes(slow, one, 1.3, 2.0), evidence.takes(slow, one, 2.0, 9.0)
+    assert (fits.holds, misses.holds, misses.decided) == (True, False, True)
+    assert fits.text == "b on cnn takes 1.7 [1.7, 1.7] times as long as a on cnn, claimed 1.3 to 2"
+    (near,) = evidence.takes(batch, one, 0, 1.5)  # the interval contains the limit
+    assert (near.holds, near.decided) == (False, False)
+    assert near.text.startswith("a on cnn (batches of 8) takes 1.5 ")
+    assert evidence.takes(Timed("cnn", "c"), one, 0, 9) == []
+    few = Evidence({}, {timed: values[:7] for timed, values in {one: seconds, slow: seconds}.items()})
+    assert few.takes(slow, one, 0, 9) == []  # too few seeds
+
+
+def test_a_ratio_is_a_geometric_mean_with_a_t_interval():
+    ratio = paired_ratio(np.array([1.0, 2.0, 4.0]), np.array([2.0, 2.0, 2.0]))
+    assert ratio.mean == pytest.approx(1.0)
+    half_width = np.log(2) * 4.302653 / np.sqrt(3)  # 97.5 % quantile of t with two degrees of freedom
+    assert np.log([ratio.low, ratio.high]) == pytest.approx([-half_width, half_width], rel=1e-6)
+
+
+def test_recorded_times_are_read_back():
+    times = read_times(ROOT / "results/suggestion_times.json")
+    assert {len(seconds) for seconds in times.values()} == {10}
+    assert read_times(ROOT / "results/no such file") == {}
 
 
 @pytest.mark.parametrize(
@@ -135,7 +153,7 @@ def test_every_claim_has_a_row_whether_it_was_run_or_not():
     for run in runs.values():
         last = {"conbo-5": 0.1, "knn": 9.0}.get(run.settings.method, 0.5)
         run.checkpoints = [Checkpoint(n, c, "opportunity cost", 0.1, 0.1) for n, c in ((6, 20.0), (40, last))]
-    lines = claims_table(runs).splitlines()
+    lines = claims_table(runs, {}).splitlines()
     assert len(lines) == len(CLAIMS) + 2
     said = {line.split("|")[2].strip(): line.split("|")[3].strip() for line in lines[2:]}
     assert said["KNN is worst."] == "reproduced"

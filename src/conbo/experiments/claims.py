@@ -1,4 +1,4 @@
-"""The claims of the ConBO paper, and a table of which ones the recorded runs reproduce, by the rules of `evidence`."""
+"""The claims of the ConBO paper, and a table of which ones are reproduced, by the rules of `evidence`."""
 
 import math
 from collections import Counter
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from conbo.experiments.evidence import Check, Evidence, Scored
 from conbo.experiments.paper_figures import FIGURES, KNOWLEDGE_GRADIENTS, WIDTHS, swept_label, width_problem
 from conbo.experiments.run_file import Key, Run
+from conbo.experiments.suggestion_times import Timed, Times
 from conbo.experiments.summary import markdown
 
 MOST_EXCEPTIONS = 3  # largest number of checks that do not hold and are named in the table
@@ -38,7 +39,7 @@ GROUPS = {
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim of the paper, and the function that checks it on recorded runs."""
+    """A claim of the paper, and the function that checks it."""
 
     group: str
     text: str
@@ -128,9 +129,9 @@ CLAIMS = (
         "3 networks",
         "Overhead: ConBO-5 takes about 5/3 of ConBO-3, MTS about the same as ConBO-3, REVI much more.",
         lambda e: [
-            *e.slower(NETWORK, "conbo-5", "conbo-3", 1.3, 2.0),
-            *e.slower(NETWORK, "mts", "conbo-3", 0.5, 2.0),
-            *e.slower(NETWORK, "revi", "conbo-3", 2.0, math.inf),
+            *e.takes(Timed(NETWORK, "conbo-5"), Timed(NETWORK, "conbo-3"), 1.3, 2.0),
+            *e.takes(Timed(NETWORK, "mts"), Timed(NETWORK, "conbo-3"), 0.5, 2.0),
+            *e.takes(Timed(NETWORK, "revi"), Timed(NETWORK, "conbo-3"), 2.0, math.inf),
         ],
     ),
     Claim(
@@ -168,7 +169,7 @@ CLAIMS = (
     Claim(
         "5 batches",
         "Penalization adds hardly any overhead.",
-        lambda e: [c for p in SIMULATORS for c in e.batch_overhead(p, BY_PENALTY, 8, most=1.5)],
+        lambda e: [c for p in SIMULATORS for m in BY_PENALTY for c in e.takes(Timed(p, m, 8), Timed(p, m), 0, 1.5)],
     ),
     Claim(
         "6 global",
@@ -198,15 +199,17 @@ def mixed(checks: Sequence[Check]) -> list[Check]:
     return [Check(verdict(checks) == "partly", counted(checks))] if checks else []
 
 
-def claims_table(runs: Mapping[Key, Run]) -> str:
+def claims_table(runs: Mapping[Key, Run], times: Times) -> str:
     """A Markdown table of all claims, with a verdict on each and a summary of its checks.
+
+    `times` are measured times of suggestions, for the claims about computing times.
 
     Only complete runs count as evidence. At least half of all runs of their figure must be complete, and at least half
     of the figure's runs on the same problem.
     """
     made = {name: figure.shown(runs) if figure.is_mostly_made(runs) else [] for name, figure in FIGURES.items()}
     evidence = {
-        group: Evidence({run.settings.key: run for name in names for run in made[name]})
+        group: Evidence({run.settings.key: run for name in names for run in made[name]}, times)
         for group, names in GROUPS.items()
     }
     rows = [["group", "claim of the paper", "verdict", "checks"]]

@@ -9,8 +9,9 @@ near zero      the mean cost is at most ten times the best method's, or at most 
 
 The margin is a quarter of the other method's mean final cost. For observed accuracies it is 0.001, which is the
 difference that the paper reports. If the tests can neither show nor refute a statement with a margin, it is undecided.
-Checks of computing times are always undecided, because the recorded runs were made on busy machines. Costs from fewer
-than eight seeds are not checked.
+Computing times are those of `suggestion_times`, because the recorded runs were made on busy machines. A statement about
+their ratio holds if the ratio's 95 % interval is within the stated limits, and is undecided if the interval contains
+one of the limits. Costs and times from fewer than eight seeds are not checked.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,6 +21,7 @@ import numpy as np
 
 from conbo.experiments.paired_tests import Standing, equal, not_worse, paired, paired_difference
 from conbo.experiments.run_file import Key, Run
+from conbo.experiments.suggestion_times import Timed, Times, paired_ratio
 from conbo.experiments.summary import MEASURES, Comparison, Score, compare
 from conbo.spaces import Array
 
@@ -52,9 +54,13 @@ class Scored(NamedTuple):
 
 
 class Evidence:
-    """Uses recorded runs to check statements about optimization methods; incomplete runs are ignored."""
+    """Checks statements about optimization methods on recorded runs and on measured times of suggestions.
 
-    def __init__(self, runs: Mapping[Key, Run]) -> None:
+    Incomplete runs are ignored.
+    """
+
+    def __init__(self, runs: Mapping[Key, Run], times: Times | None = None) -> None:
+        self._times = times or {}
         self._runs = [run for run in runs.values() if run.is_complete]
         self._found = {(c.problem, c.batch): c for c in compare(self._runs)}
 
@@ -107,15 +113,6 @@ class Evidence:
             for check in checked("not above", f"{problem}, {m} by {batched.batch} − by 1", *_shared(batched, serial, m))
         ]
 
-    def batch_overhead(self, problem: str, methods: Sequence[str], size: int, most: float) -> list[Check]:
-        """Check whether it takes at most `most` times as long to suggest a batch of `size` points as a single point."""
-        return [
-            timed(ratio <= most, f"{problem}, {method}: a batch of {size} takes {ratio:.1f} times as long as one point")
-            for serial, batched in self._serial_and_batched(problem, [size])
-            for method in (m for m in methods if m in serial.costs and m in batched.costs)
-            for ratio in [batched.suggest_seconds[method] / serial.suggest_seconds[method]]
-        ]
-
     def observed(self, rule: Rule, problem: str, at: int, pairs: Iterable[tuple[Scored, Scored]]) -> list[Check]:
         """Compare pairs of methods, each by its own score, after a number `at` of evaluations on a problem.
 
@@ -134,14 +131,15 @@ class Evidence:
             checks += checked(rule, f"{problem} at {at}, {first} − {second}", *scores, margin=ACCURACY_MARGIN)
         return checks
 
-    def slower(self, problem: str, method: str, other: str, least: float, most: float) -> list[Check]:
-        """Check whether `method` takes between `least` and `most` times as long for a suggestion as `other`."""
-        return [
-            timed(least <= ratio <= most, f"{problem}: {method} takes {ratio:.2g} times as long as {other}")
-            for comparison in self._comparisons([problem])
-            if {method, other} <= comparison.costs.keys()
-            for ratio in [comparison.suggest_seconds[method] / comparison.suggest_seconds[other]]
-        ]
+    def takes(self, first: Timed, second: Timed, least: float, most: float) -> list[Check]:
+        """Check whether the first kind of suggestion takes between `least` and `most` times as long as the second."""
+        if not {first, second} <= self._times.keys() or len(self._times[first]) < LEAST_SEEDS:
+            return []
+        ratio = paired_ratio(self._times[first], self._times[second])
+        holds = least <= ratio.low and ratio.high <= most
+        refuted = ratio.high < least or ratio.low > most
+        text = f"{first} takes {ratio} times as long as {second}, claimed {least:g} to {most:g}"
+        return [Check(holds, text, decided=holds or refuted)]
 
     def _comparisons(self, problems: Iterable[str]) -> Iterator[Comparison]:
         yield from (self._found[problem, 1] for problem in problems if (problem, 1) in self._found)
@@ -170,14 +168,6 @@ def checked(rule: Rule, what: str, costs: Array, others: Array, margin: float | 
     allowed = MARGIN * abs(float(np.nanmean(others))) if margin is None else margin
     within = (not_worse if rule == "not above" else equal)(differences, allowed)
     return [Check(within.holds, f"{what} = {gap}, {within}", within.holds or within.refuted, gap.standing)]
-
-
-def timed(holds: bool, text: str) -> Check:
-    """A check of computing times, which is always undecided, because the runs were made on busy machines.
-
-    `holds` says whether the measured times are as claimed. The check reports this only in its text.
-    """
-    return Check(False, f"{text} ({'as' if holds else 'not as'} claimed, but on busy machines)", decided=False)
 
 
 def _with_control(check: Check, serial: Comparison, method: str) -> Check:

@@ -64,7 +64,7 @@ def draw_global(runs: Sequence[Run]) -> Figure:
             present = [n for n in sizes if swept_label(name, n) in comparison.costs]
             _draw_finals(panel, name, {n: (comparison, swept_label(name, n)) for n in present})
             ticks |= set(present)
-        for method in ("thompson", "conbo"):
+        for method in ("thompson", "conbo", "kg-hybrid/auto", "thompson/auto"):
             if method in comparison.costs:
                 _draw_level(panel, comparison, method)
         log_costs(panel)

@@ -110,6 +110,11 @@ def with_model(name: str, model: GaussianProcess) -> Method:
     return replace(METHODS[name], name=f"{name}/{model.profile}", model=model)
 
 
+def with_our_model(*names: str) -> list[Method]:
+    """The built-in methods with these names, with the model of the default method instead of their own."""
+    return [with_model(name, GaussianProcess()) for name in names]
+
+
 def with_either_prior(*names: str) -> list[Method]:
     """The built-in methods with these names, first as they are, then once more with a wider prior on the noise.
 
@@ -125,7 +130,8 @@ def global_methods() -> list[Method]:
     """The methods that are compared on problems without states (global optimization).
 
     They are Thompson sampling, conbo's default method, and three estimates of the knowledge gradient. Each estimate is
-    run with several numbers n_z of actions or samples, which `KNOWLEDGE_GRADIENTS` lists.
+    run with several numbers n_z of actions or samples, which `KNOWLEDGE_GRADIENTS` lists. The hybrid estimate and
+    Thompson sampling are also run with the model of the default method.
     """
     recipes: dict[str, Callable[[int], StateValueRecipe]] = {
         "kg-discrete": DiscreteKG,
@@ -137,13 +143,13 @@ def global_methods() -> list[Method]:
         for name, sizes in KNOWLEDGE_GRADIENTS.items()
         for n_z in sizes
     ]
-    return [*swept, *named("thompson", DEFAULT_METHOD)]
+    return [*swept, *named("thompson", DEFAULT_METHOD), *with_our_model("kg-hybrid", "thompson")]
 
 
 def alternatives(problem: str) -> list[Entry]:
     """What could be used instead of conbo: random search with conbo's model, and other libraries."""
     grids = [GridSearch(library, k) for library, sizes in GRID_SIZES.items() for k in sizes[problem]]
-    return [with_model("uniform", GaussianProcess()), BotorchContextual(), *grids]
+    return [*with_our_model("uniform"), BotorchContextual(), *grids]
 
 
 _SYNTHETIC = Sweep(
@@ -166,13 +172,16 @@ _MODELS = replace(
     methods=[
         *named(DEFAULT_METHOD),
         with_model(DEFAULT_METHOD, PUBLISHED_MODEL),
-        *(with_model(name, GaussianProcess()) for name in MODEL_RIVALS),
+        *with_our_model(*MODEL_RIVALS),
     ],
 )
 _WIDTHS = replace(
     _SYNTHETIC,
     problems=[width_problem(f, width) for f in ("branin", "rosenbrock") for width in WIDTHS],
-    methods=named("expected-improvement", "kg-hybrid", "conbo-5", DEFAULT_METHOD),
+    methods=[
+        *named("expected-improvement", "kg-hybrid", "conbo-5", DEFAULT_METHOD),
+        *with_our_model("kg-hybrid", "conbo-5"),
+    ],
 )
 _GLOBAL_PLANE = replace(_SYNTHETIC, problems=["branin_global", "rosenbrock_global"], methods=global_methods())
 _GLOBAL_HARTMANN = replace(_GLOBAL_PLANE, problems=["hartmann6"], evaluations=70, initial=14, every=4)
@@ -199,9 +208,8 @@ _NETWORKS = Sweep(
 _FINITE = Sweep(
     problems=["branin_grid"],
     methods=[
-        *named("uniform", "scot", "mts", "revi", "gp-c-ocba"),
-        with_model("gp-c-ocba", GaussianProcess()),
-        *named(DEFAULT_METHOD),
+        *named("uniform", "scot", "mts", "revi", "gp-c-ocba", DEFAULT_METHOD),
+        *with_our_model("revi", "gp-c-ocba"),
     ],
     evaluations=100,
     initial=20,
@@ -230,7 +238,11 @@ _NOISE_PRIORS = [
     replace(_NETWORKS, methods=with_either_prior("transfer-ei", "scot", "mts", "revi", "conbo-3", "conbo-5")),
 ]
 _BATCHES = [
-    replace(sweep, methods=named("revi", "mts", "conbo-5", DEFAULT_METHOD), batch=batch)
+    replace(
+        sweep,
+        methods=[*named("revi", "mts", "conbo-5", DEFAULT_METHOD), *with_our_model(*MODEL_RIVALS)],
+        batch=batch,
+    )
     for sweep in (_AMBULANCES, _WAREHOUSES)
     for batch in (1, 4, 8)
 ]
@@ -255,7 +267,7 @@ _FRESH_SEEDS = [
     replace(
         _WAREHOUSES,
         problems=["assemble_to_order:demand_enters=production_time"],
-        methods=named("conbo-5", DEFAULT_METHOD),
+        methods=[*named("conbo-5", DEFAULT_METHOD), *with_our_model("conbo-5")],
     ),
     replace(_NETWORKS, methods=named("transfer-ei", DEFAULT_METHOD), first_seed=10),
 ]

@@ -1,0 +1,95 @@
+"""Times suggestions of the paper's methods on a quiet machine, for the paper's claims about computing times.
+
+    python benchmarks/suggestion_times.py             ten seeds, some ten minutes; writes results/suggestion_times.json
+    python benchmarks/suggestion_times.py --seeds 2   a trial, which writes nothing
+
+The model is fitted to a third, two thirds and nine tenths of the evaluations of a recorded run, at the points of a
+Sobol design that all methods share, and the next suggestion is timed with one thread. The methods alternate, and a time
+is the sum over the three sizes. If the process had to wait for a core, the machine is busy, and nothing is written.
+`scripts/update_reproduction.py` puts the ratios into docs/reproduction.md.
+"""
+
+import argparse
+import json
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from conbo.experiments.claims import BY_PENALTY, CLAIMS, CONDITIONAL, NETWORK, SIMULATORS
+from conbo.experiments.contestants import contestant
+from conbo.experiments.evaluation import evaluate
+from conbo.experiments.evidence import Evidence
+from conbo.experiments.origin import platform_name
+from conbo.experiments.paper_figures import FIGURES
+from conbo.experiments.problem_names import load_problem
+from conbo.experiments.runner import Task
+from conbo.experiments.suggestion_times import Timed
+
+OUT = Path(__file__).parents[1] / "results/suggestion_times.json"
+SEEDS, LARGEST_BATCH = 10, 8
+SIZES = (1 / 3, 2 / 3, 0.9)  # shares of a run's evaluations after which a suggestion is timed
+LEAST_SHARE = 0.97  # least share of the time in which the process must have had a core
+
+NETWORKS = [Timed(NETWORK, method) for method in CONDITIONAL]
+BATCHES = [Timed(p, m, batch) for p in SIMULATORS for m in BY_PENALTY for batch in (1, LARGEST_BATCH)]
+
+
+def seconds_of(task: Task) -> Iterator[tuple[float, float]]:
+    """Yield the wall time and the CPU time of a suggestion after each of the numbers of evaluations."""
+    problem = load_problem(task.settings.problem)
+    for share in SIZES:
+        settings = replace(task.settings, initial=round(share * task.evaluations))
+        optimizer = contestant(task.method, problem, settings, task.evaluations)
+        for trial in optimizer.ask(settings.initial):
+            optimizer.tell(trial, evaluate(problem, settings.seed, trial).reward)
+        optimizer.fit()
+        wall, cpu = time.perf_counter(), time.process_time()
+        optimizer.ask(settings.batch)
+        yield time.perf_counter() - wall, time.process_time() - cpu
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=SEEDS)
+    seeds = parser.parse_args().seeds
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    tasks = {
+        (Timed(task.settings.problem, task.settings.method, task.settings.batch), task.settings.seed): task
+        for name in ("cnn", "batches", "ambulances", "assemble-to-order")
+        for task in FIGURES[name].tasks()
+    }
+    times: dict[Timed, list[float]] = {timed: [] for timed in (*NETWORKS, *BATCHES)}
+    for timed in times:  # compiles the loops before anything is timed
+        list(seconds_of(tasks[timed, 0]))
+    all_wall = all_cpu = 0.0
+    for seed in range(seeds):
+        for timed, seconds in times.items():
+            wall, cpu = map(sum, zip(*seconds_of(tasks[timed, seed]), strict=True))
+            all_wall, all_cpu = all_wall + wall, all_cpu + cpu
+            seconds.append(wall)
+            print(f"seed {seed}, {timed}: {wall:.3f} s", flush=True)
+    evidence = Evidence({}, {timed: np.array(seconds) for timed, seconds in times.items()})
+    for claim in CLAIMS:
+        for check in claim.checks(evidence):
+            print(check.text)
+    share = all_cpu / all_wall
+    print(f"The process had a core in {100 * share:.1f} % of the time.")
+    if seeds < SEEDS:
+        return
+    if share < LEAST_SHARE:
+        sys.exit(f"The machine is too busy: nothing is written, since this must be at least {100 * LEAST_SHARE:.0f} %.")
+    rows = [{**timed._asdict(), "seconds": [round(s, 5) for s in seconds]} for timed, seconds in times.items()]
+    about = {"version": version("conbo"), "platform": platform_name(), "share_of_time_with_a_core": round(share, 4)}
+    OUT.write_text(json.dumps({**about, "times": rows}, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
