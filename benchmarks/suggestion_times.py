@@ -4,8 +4,8 @@
     python benchmarks/suggestion_times.py --seeds 2   a trial, which writes nothing
 
 The model is fitted to a third, two thirds and nine tenths of the evaluations of a recorded run, at the points of a
-Sobol design that all methods share, and the next suggestion is timed with one thread. The methods alternate, and a time
-is the sum over the three sizes. If the process had to wait for a core, the machine is busy, and nothing is written.
+Sobol design that all methods share, and the next suggestion is timed; torch has one thread. The methods alternate, and
+a time is the sum over the three sizes. If the process had to wait for a core, nothing is written.
 `scripts/update_reproduction.py` puts the ratios into docs/reproduction.md.
 """
 
@@ -35,7 +35,7 @@ from conbo.experiments.suggestion_times import Timed
 OUT = Path(__file__).parents[1] / "results/suggestion_times.json"
 SEEDS, LARGEST_BATCH = 10, 8
 SIZES = (1 / 3, 2 / 3, 0.9)  # shares of a run's evaluations after which a suggestion is timed
-LEAST_SHARE = 0.97  # least share of the time in which the process must have had a core
+LEAST_SHARE = 0.97  # least CPU time as a share of the wall time; it is less if the process has to wait for a core
 
 NETWORKS = [Timed(NETWORK, method) for method in CONDITIONAL]
 BATCHES = [Timed(p, m, batch) for p in SIMULATORS for m in BY_PENALTY for batch in (1, LARGEST_BATCH)]
@@ -81,13 +81,13 @@ def main() -> None:
         for check in claim.checks(evidence):
             print(check.text)
     share = all_cpu / all_wall
-    print(f"The process had a core in {100 * share:.1f} % of the time.")
+    print(f"The CPU time is {100 * share:.1f} % of the wall time.")
     if seeds < SEEDS:
         return
     if share < LEAST_SHARE:
-        sys.exit(f"The machine is too busy: nothing is written, since this must be at least {100 * LEAST_SHARE:.0f} %.")
+        sys.exit(f"Nothing is written: it must be at least {100 * LEAST_SHARE:.0f} %, but the machine was busy.")
     rows = [{**timed._asdict(), "seconds": [round(s, 5) for s in seconds]} for timed, seconds in times.items()]
-    about = {"version": version("conbo"), "platform": platform_name(), "share_of_time_with_a_core": round(share, 4)}
+    about = {"version": version("conbo"), "platform": platform_name(), "cpu_time_per_wall_time": round(share, 4)}
     OUT.write_text(json.dumps({**about, "times": rows}, indent=1) + "\n", encoding="utf-8")
 
 

@@ -29,7 +29,8 @@ class SuccessiveHalving:
     """Settings of successive halving: after some iterations, only the most promising local searches continue.
 
     From then on, a search is also dropped if it cannot catch up: its value would stay below `goal`, or below the best
-    value that any search has found so far, even if each of `catch_up` more steps had the gain predicted for the next.
+    value that any search has found so far, even if each of `catch_up` more steps had the gain that is predicted for its
+    next step.
     """
 
     iterations: int  # number of iterations before searches are dropped
@@ -191,8 +192,8 @@ def _within(
     """Return the points (r, d) that maximize r quadratic models around the points x (r, d), within limits and bounds.
 
     At x, the models have the gradients `slope` (r, d); `inverse` (r, d, d) are the inverses of their negated Hessians.
-    `rows` (r,) are the indices of the local searches to which the points belong, as `limits` expects them.  Where no
-    feasible point is found, the row of x is returned unchanged.
+    `rows` (r,) are the indices of the local searches to which the points belong, as `limits` expects them.  A row
+    of x is returned unchanged if no feasible point is found, or if its `slope` or `inverse` is not finite.
     """
     there = (x + _times(inverse, slope)).clip(low, high)
     normals, gaps = limits.tangents(x, rows)

@@ -61,7 +61,7 @@ class Belief:
 
     @cached_property
     def predictive(self) -> Posterior:
-        """The posterior for predictions: averaged over the hyperparameters, or `posterior` itself if `average` is None.
+        """The posterior for predictions: the average over the hyperparameters if there is one, otherwise `posterior`.
 
         Searches for suggestions and for the policy's actions use `posterior`, because an averaged one is several times
         slower.
@@ -107,9 +107,10 @@ class Belief:
         return contains(self.space, points)
 
     def spread(self, points: Tensor) -> Tensor:
-        """Return valid points (n, d) with infeasible actions replaced by feasible ones, wherever any are found.
+        """Round integers and categories of points (n, d), and replace infeasible actions by feasible ones.
 
-        Actions that were evenly spread over the unit cube become roughly evenly spread over the feasible actions.
+        An action stays infeasible if no feasible one is found.  Actions that were evenly spread over the unit cube
+        become roughly evenly spread over the feasible actions.
         """
         return spread(self.space, points)
 
@@ -167,9 +168,9 @@ class Belief:
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
         """Return flags (m,): which states (m, d_s) have a correlation of at least `least` with a known state (k, d_s).
 
-        The correlation is that of the model's kernel over states, with very long lengthscales shortened.  If models are
-        averaged or constraints are learned, it must be this high under each model.  The best action of the known state
-        is then a good initial action for a search in the other state.
+        The correlation is that of the model's kernel over states, in which very long lengthscales are shortened.  If
+        models are averaged or constraints are learned, the correlation must be at least `least` under every model.  In
+        a flagged state, the best action of the similar known state is a good initial action for a search.
         """
         alike = self.posterior.resemble(states, known, least)
         return alike if self.constraints is None else alike & self.constraints.resemble(states, known, least)
@@ -244,8 +245,8 @@ def standardized(observations: Observations, shift: float, scale: float) -> Obse
     """Return the observations with standardized rewards, (reward - shift) / scale.
 
     Known noise variances, and known limits of the expected reward, are standardized too.  Standardized noise variances
-    are clipped to [LEAST_NOISE, MOST_NOISE].  Without noise, two rewards at one point would make the covariance
-    singular.
+    are kept above zero, because two rewards at one point would otherwise make the covariance singular, and below a huge
+    number, so that quotients do not overflow.
     """
     noise = observations.noise
     if noise is not None:

@@ -67,8 +67,8 @@ class StateDistribution(Protocol):
 def bind(recipe: RecipeLike, space: Space) -> StateDistribution:
     """Build P[s] for a space from the user's `state_distribution`, restricted to states that have a feasible action.
 
-    As `recipe`, None stands for uniform states, a mapping for `Product`, and a function for `Density`. The distribution
-    of one parameter, such as `Normal`, is used for every state parameter.
+    As `recipe`, None stands for uniform states, a mapping for `Product`, and a function for `Density`. A
+    one-dimensional distribution, such as `Normal`, is used for every state parameter.
     """
     return _with_actions(_bind(recipe, space), space)
 
@@ -126,7 +126,7 @@ class IndependentStates:
     def listed(self, max_states: int = MAX_STATES) -> tuple[Array, Array] | None:
         """Return all states (m, d_s) of positive probability with their probabilities (m,).
 
-        The result is None if there are more than `max_states` states.
+        The result is None if there are more than `max_states` states, including those of probability zero.
         """
         sizes = [marginal.n_atoms for marginal in self.marginals]
         if math.prod(sizes) > max_states:
@@ -169,7 +169,7 @@ class FeasibleStates:
         return accepted[:n]
 
     def transform(self, u: Array) -> Array:
-        """Map uniform points u (n, d_s) of the unit cube to states (n, d_s) of the pool.
+        """Map uniform points u (n, d_s) of the unit cube to states (n, d_s) of the pool that represents P[s].
 
         States are chosen in proportion to their probabilities.
         """

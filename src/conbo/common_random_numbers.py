@@ -76,7 +76,7 @@ class SeedRule:
         return filled
 
     def of_design(self, numbers: Iterable[int], initial: int) -> list[int]:
-        """Return the simulator seeds of the trials of the initial design that have the given trial `numbers`.
+        """Return the simulator seeds of trials of the initial design, given their trial `numbers`.
 
         `initial` is the size of the design.  Each seed is shared by a few trials of the design.
         """

@@ -1,7 +1,7 @@
 """Compass search: a local search for the action with the highest value of a function, without derivatives.
 
 Each round evaluates all neighbors of the current action in one call. A neighbor differs in one parameter: a number is
-one step higher or lower, where an integer changes by at least one, and a category is replaced by one of the others. If
+one step higher or lower (an integer by at least one), and a category is replaced by one of the others. If
 some neighbors have higher values, the search moves to the best of them, or to the combination of all their changes if
 that is better still. Otherwise, the step is halved.
 """

@@ -59,8 +59,8 @@ class ConstrainedSearch:
 
         If no such action is found, the result is the action, among those found, that most probably satisfies the
         constraints.  A first search, of at most `steps` iterations, ignores the constraints.  In states where its
-        result lacks the required confidence, further local searches start from this result and from good actions of
-        the pool, whose number is at most `starts`.
+        result lacks the required confidence, further local searches start from this result and from at most `starts`
+        good actions of the pool.
         """
         chunk = max(1, MOST_POINTS // len(self.actions))
         return BestActions.joined([self._best(some, starts, steps) for some in states.split(chunk)])

@@ -25,9 +25,9 @@ class OutcomeProcess(GaussianProcess):
     """A Gaussian process for a constrained outcome, with a wider prior on the kernel's variances than for rewards.
 
     Many outcomes are nearly polynomial in the action. Long lengthscales with large variances predict such functions
-    well, but the usual prior makes them very improbable. Accuracy matters more than for rewards: the larger the model's
-    standard deviation is at the boundary of the constraint, the farther the policy stays away from this boundary. An
-    uncertain model therefore keeps the policy away from good actions.
+    well, but the prior for rewards makes such large variances very improbable. Accuracy matters more than for rewards:
+    the larger the model's standard deviation is at the boundary of the constraint, the farther the policy stays away
+    from this boundary. An uncertain model therefore keeps the policy away from good actions.
     """
 
     wide_variances: ClassVar[bool] = True

@@ -44,9 +44,9 @@ class WeightedStates:
     def sample(self, n: int, generator: torch.Generator) -> Tensor:
         """Draw n independent states (n, d_s) from P[s].
 
-        If the user gave a sampler, it draws the states.  Otherwise, if the pool holds all states, they are drawn from
-        the pool.  If it does not, they are drawn by rejection sampling, which needs the user's upper bound on the
-        density; without such a bound, they are drawn from the pool, too.
+        If the user gave a sampler, it draws the states.  Otherwise, they are drawn from the pool of weighted states
+        that represents P[s].  But if the pool does not hold all states, and the user gave an upper bound on the
+        density, they are drawn by rejection sampling.
         """
         if self.recipe.sampler is not None:
             return self._sample_by_user(self.recipe.sampler, n, generator)
@@ -55,7 +55,7 @@ class WeightedStates:
         return self.from_uniform(uniform(n, self.space.n_state_dims, generator))
 
     def transform(self, u: Array) -> Array:
-        """Map uniform points u (n, d_s) of the unit cube to states (n, d_s) of the pool.
+        """Map uniform points u (n, d_s) of the unit cube to states (n, d_s) of the pool that represents P[s].
 
         States are chosen in proportion to their probabilities.
         """

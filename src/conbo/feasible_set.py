@@ -171,8 +171,8 @@ class FeasibleSet:
     def _rounded(self, points: Array) -> tuple[Array, Flags]:
         """Round integer coordinates of points (n, d) so that the limits hold; also return success flags (n,).
 
-        If the nearest integers violate a limit, real actions are moved.  If that is not enough, integers are moved step
-        by step, and then real actions again.
+        If the nearest integers violate a limit, real-valued action columns are moved.  If that is not enough, integers
+        are moved step by step, and then real-valued action columns again.
         """
         assert self.limits is not None
         result = self.snap(points)
@@ -184,7 +184,7 @@ class FeasibleSet:
         return result, feasible
 
     def _with_reals_moved(self, points: Array) -> tuple[Array, Flags]:
-        """Move the real actions of points (n, d) into the limits; also return success flags (n,)."""
+        """Move real-valued action columns of points (n, d) into the limits; also return success flags (n,)."""
         assert self.limits is not None
         movable = self.actions & np.array([isinstance(p, Real) for p in self.parameters])
         if not movable.any():
@@ -194,7 +194,7 @@ class FeasibleSet:
     def _with_integers_moved(self, points: Array) -> tuple[Array, Flags]:
         """Step integers of points (n, d) up or down, one or two at a time, while that reduces violations of the limits.
 
-        Then move real actions into the limits.  Also return flags (n,): whether each point satisfies the limits.
+        Then move real-valued action columns into the limits.  Also return success flags (n,).
         """
         limits = self.limits
         assert limits is not None

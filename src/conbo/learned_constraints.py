@@ -57,7 +57,7 @@ class LearnedConstraint:
 
     @cached_property
     def averaged(self) -> "LearnedConstraint":
-        """The same constraint, with its model averaged over the hyperparameters; unchanged if `average` is None."""
+        """The same constraint, with its model averaged over the hyperparameters if there is such an average."""
         if self.average is None:
             return self
         return replace(self, posterior=moved(self.average(), self.observations.points.device), average=None)
@@ -139,14 +139,14 @@ class LearnedConstraints:
 
     @property
     def wanted(self) -> float:
-        """The value of Φ⁻¹(P), see `levels`, at which P equals the required confidence."""
+        """The standard normal quantile of the required confidence, with which the values of `levels` are compared."""
         return float(torch.special.ndtri(torch.tensor(self.confidence, dtype=torch.float64)))
 
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
         """Return flags (m,): which states (m, d_s) have a correlation of at least `least` with a known state (k, d_s).
 
-        The correlation is that of the kernel over states in the model of the slacks, with very long lengthscales
-        shortened.  It must be this high for every constraint.
+        The correlation is that of the kernel over states in a constraint's model, in which very long lengthscales are
+        shortened.  It must be at least `least` in the model of every constraint.
         """
         return torch.stack([one.posterior.resemble(states, known, least) for one in self.all]).all(0)
 

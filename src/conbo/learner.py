@@ -121,8 +121,8 @@ class Learner:
     def propose_improving(self, trials: Sequence[Trial], seed: int, state: Point) -> Array:
         """Return the action (1, d_x) with the highest expected improvement in the given state.
 
-        The improvement is over the best reward observed in this state or, if there is none, over its best posterior
-        mean.
+        The improvement is over the best reward observed in this state or, if nothing was observed there, over the best
+        posterior mean of the state.
         """
         there = torch.from_numpy(self._space.encode_states([state]))[0].to(self._device)
         generator = torch.Generator().manual_seed(seed)
@@ -141,7 +141,11 @@ class Learner:
         return self._costs.total(trials)
 
     def policy(self, trials: Sequence[Trial]) -> Policy:
-        """Return the policy learned from the trials; warn if the model implies the same action for every state."""
+        """Return the policy learned from the trials; warn if the model implies the same action for every state.
+
+        There is no warning if the method has a policy of its own or if constraints are learned, because actions may
+        then depend on the state even if the model of the rewards implies otherwise.
+        """
         belief = self._fitted(trials, states_as_actions=False)
         # learned constraints can make the best action depend on the state even if the reward's model does not
         if self._method.policy is None and belief.constraints is None:

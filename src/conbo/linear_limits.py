@@ -149,7 +149,7 @@ class LinearLimits:
     def _step_inside(self, points: Array, limit: int, missing: Array, movable: Flags) -> Array:
         """Move points (n, d) by a Newton step that raises their slacks in the limit of index `limit` by `missing` (n,).
 
-        Only columns that are movable, and not at the bound toward which they would move, change.
+        Only `movable` columns (d,) change, except those that are at the bound toward which they would move.
         """
         normal = self.normals(points)[:, limit]
         blocked = ~movable | ((points <= 0) & (normal > 0)) | ((points >= 1) & (normal < 0))

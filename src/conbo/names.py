@@ -22,7 +22,11 @@ def is_encodable(text: str) -> bool:
 
 
 def check_study_name(name: object) -> None:
-    """Raise SettingError unless `name` is valid as the name of a study."""
+    """Raise SettingError unless `name` is valid as the name of a study.
+
+    It must be a non-empty string, not too long, that UTF-8 can encode and that has no NUL character. The names "." and
+    ".." are not allowed.
+    """
     if not isinstance(name, str) or not name or "\0" in name:
         raise SettingError(f"`name` must be a non-empty string, but got {name!r}.")
     if name in (".", ".."):
@@ -35,7 +39,11 @@ def check_study_name(name: object) -> None:
 
 
 def wrong_outcomes(names: Collection[object]) -> str | None:
-    """Check the names of a trial's outcomes besides the reward; return an error message, or None if all are valid."""
+    """Check the names of a trial's outcomes besides the reward; return an error message, or None if all are valid.
+
+    There may be at most 100 names. Each must be a non-empty string, not too long, without control characters, and
+    neither "reward" nor "noise".
+    """
     if len(names) > MAX_MEASURED:
         return f"there must be at most {MAX_MEASURED} outcomes beside the reward, but got {len(names)}."
     for name in names:

@@ -26,7 +26,7 @@ class Seeds:
 
     @property
     def column(self) -> Tensor:
-        """The n seeds as a column (n, 1) for models; distinct seeds are numbered from 0, in increasing order."""
+        """The n seeds as a column (n, 1) for models: each is replaced by its rank, from 0, among the distinct seeds."""
         return torch.unique(self.values, return_inverse=True)[1][:, None].to(torch.float64)
 
 

@@ -238,7 +238,7 @@ class Optimizer:
         return SuggestedTrials([Trial(k, dict(s), x, seed=seed) for k, (s, x, seed) in points], gain, cost)
 
     def adopt(self, trials: Iterable[Trial]) -> None:
-        """Record trials that were created or changed elsewhere; each replaces the trial with the same number."""
+        """Record trials that were created or changed elsewhere; a changed trial replaces the one with its number."""
         for trial in sorted(trials, key=lambda trial: trial.number):
             check_trial(trial, self.space, self.seed_rule, self.learned, len(self._trials))
             self._trials[trial.number : trial.number + 1] = [trial]
@@ -412,7 +412,10 @@ class Optimizer:
         return [trial for trial in self._trials if trial.status == status]
 
     def _valid_state(self, state: Point) -> dict[str, Value]:
-        """Return the state with plain values; raise PointError if it is not valid or has no feasible action."""
+        """Return the state with its values converted to plain Python objects.
+
+        Raises PointError if the state does not belong to the space or has no feasible action.
+        """
         valid = self.space.validate_state(state)
         self.space.check_feasible(self.space.encode_states([valid]))
         return valid

@@ -121,7 +121,7 @@ class LearnedSettings:
         check_constrained(self.constraints, measured)
 
     def satisfied_by(self, measured: Mapping[str, float]) -> bool:
-        """Return whether the outcomes of a trial satisfy all constraints as they were measured, with their noise."""
+        """Return whether the measured outcomes of a trial, which include noise, satisfy all constraints."""
         return all(constraint.slack(measured[name]) >= 0 for name, constraint in self.constraints.items())
 
 
@@ -131,7 +131,8 @@ NOTHING_LEARNED = LearnedSettings()
 def checked_constraints(constraints: object) -> dict[str, OutcomeConstraint]:
     """Check the setting `outcome_constraints`, and return it as a dict sorted by the names of the outcomes.
 
-    Raises SettingError if it is not valid.
+    None becomes an empty dict. Raises SettingError unless the setting maps valid names of outcomes to `AtMost` or
+    `AtLeast`.
     """
     if constraints is None:
         return {}

@@ -23,13 +23,16 @@ from conbo.spaces import Categorical, Feasible, RedundantConstraintWarning, Spac
 
 @dataclass(frozen=True)
 class _FeasibleInBoth:
-    """Calls the user's function `feasible` without the additional state parameter, the study."""
+    """The user's function `feasible` for a space whose states have one more parameter: "earlier" or "this" study.
+
+    A call removes this parameter from the state, because the user's function does not expect it.
+    """
 
     function: Feasible  # the user's function
     name: str  # name of the additional state
 
     def __call__(self, state: dict[str, Value], action: dict[str, Value]) -> bool:
-        """Return whether the action is feasible in the state, regardless of the study."""
+        """Return whether the action is feasible in the state, whose parameter for the study is ignored."""
         return self.function({name: value for name, value in state.items() if name != self.name}, action)
 
 
@@ -90,8 +93,9 @@ def fit_both(
 
 
 def _averaged(posterior: OneStudy, average: Callable[[], Posterior]) -> OneStudy:
-    """Return a copy of this study's posterior that is averaged over the hyperparameters, for predictions.
+    """Return this study's posterior averaged over the hyperparameters, for predictions.
 
-    `posterior` is not averaged.  `average` returns the averaged posterior of the joint model of both studies.
+    `posterior` is this study's posterior before averaging. `average` returns the averaged posterior of the joint model
+    of this study and the earlier one.
     """
     return replace(posterior, whole=average())

@@ -25,7 +25,10 @@ class PriorStudy:
 
     @classmethod
     def of(cls, prior: Any) -> PriorStudy:
-        """Copy the results of a study or of a policy; raise SettingError if `prior` is neither, or has no results."""
+        """Copy the results of a study or a policy, at most 200 of them.
+
+        Raises SettingError if `prior` is neither, or has no results.
+        """
         if isinstance(prior, PriorStudy):
             return prior
         if hasattr(prior, "belief") and hasattr(prior, "maximize"):

@@ -32,7 +32,7 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def checksum(record: Mapping[str, Any]) -> str:
-    """Return a hash of a record's content; neither the order of names nor white space changes the hash."""
+    """Return the SHA-256 hash of a record's content, in which the order of the names makes no difference."""
     text = json.dumps(record, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
@@ -69,7 +69,7 @@ class Fields:
         return cls(value, where)
 
     def only(self, required: Collection[str], optional: Collection[str] = ()) -> "Fields":
-        """Return self; raise RecordError if a required field is missing, or one is neither required nor optional."""
+        """Return self; raise RecordError if a required field is missing or a field is neither required nor optional."""
         for name in required:
             self.value(name)
         for name in self.record:

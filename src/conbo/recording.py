@@ -34,7 +34,7 @@ class _Recorder:
         """Record the operations that a function launches on the GPU into `graph`, and return the function's results.
 
         `memory` is the memory pool of another graph, or None for a new pool.  If the function cannot be recorded, the
-        result is empty, and `works` is False afterwards.
+        result is empty, and the recorder's attribute `works` becomes False.
         """
         self.stream.wait_stream(torch.cuda.current_stream())
         try:
@@ -128,19 +128,19 @@ def repeat(step: Function, times: int, gpu: torch.device | None) -> None:
 
 @runtime_checkable
 class Recordable(Protocol):
-    """A function returned by `StateValue.at` that says whether its operations can be recorded on a GPU."""
+    """A function of candidates and sets of states that says whether a CUDA graph can record its operations."""
 
     @property
     def is_recordable(self) -> bool:
         """Whether all calls but the first run the same operations, without waiting for the GPU.
 
-        A call has two arguments: candidates, and the indices of their sets of states.  Only calls with the same tensor
-        of indices, whose content does not change, have to run the same operations.
+        A call has two arguments: k candidates (k, d), and for each the index of its set of states, a tensor (k,).  The
+        operations may depend on the indices, so this is about calls that pass the same, unchanged tensor of indices.
         """
 
 
 def recorded(function: BatchedFunction, starts: Tensor) -> BatchedFunction:
-    """Return the same function for local searches from r starting points `starts` (r, d), faster on a GPU.
+    """Return a function with the same results, but faster on a GPU, for local searches from r `starts` (r, d).
 
     The function takes points (k, d) and the indices (k,) of their searches; a call may have at most one point of each
     search.  The first call computes the function as usual.  The second call records it, and later calls replay the

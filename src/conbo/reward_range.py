@@ -13,7 +13,7 @@ RewardRange: TypeAlias = tuple[float | None, float | None]
 def checked_range(given: Any) -> RewardRange | None:
     """Return the setting `reward_range` with infinite limits replaced by None.
 
-    Raises SettingError if the setting is not valid.
+    Raises SettingError unless it is None, or a pair of a lower and a higher limit, at least one of which is finite.
     """
     if given is None:
         return None

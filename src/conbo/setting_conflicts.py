@@ -26,7 +26,8 @@ _USE = "use 'pei', 'mts' or 'conbo', which take any."
 def check_model(model: object) -> None:
     """Raise SettingError unless a value is valid for the setting `model` of a study.
 
-    None is valid, and stands for the default model of the method.
+    Valid are an object with a method `fit` (but not its class), a function, and None, which stands for the default
+    model of the method.
     """
     if isinstance(model, type) and hasattr(model, "fit"):
         raise SettingError(f"`model` must be an instance, but got the class: use {model.__name__}().")

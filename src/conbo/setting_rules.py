@@ -12,7 +12,10 @@ from conbo.state_distributions import Product, RecipeLike, Weights
 
 
 def check_settings(space: object, direction: object, device: object) -> None:
-    """Raise SettingError unless the settings `space`, `direction` and `device` are valid."""
+    """Raise SettingError unless three settings of a study are valid.
+
+    `space` must be a Space, `direction` "maximize" or "minimize", and `device` a non-empty string.
+    """
     if not isinstance(space, Space):
         raise SettingError(f"`space` must be a Space, but got {space!r}.")
     if direction not in get_args(Direction):

@@ -41,7 +41,10 @@ class Marginal(Protocol):
         """Return the quantiles, on the unit interval, at probabilities p."""
 
     def density(self, unit: Array) -> Array:
-        """Return the density on the unit interval; a discrete value's probability is spread evenly over its bin."""
+        """Return the density at numbers `unit` in the unit interval.
+
+        The probability of a discrete value is spread evenly over its bin.
+        """
 
 
 class _Law(Protocol):
@@ -237,7 +240,10 @@ class _Atoms:
 
 
 def marginal(name: str, parameter: Parameter, recipe: MarginalRecipe) -> Marginal:
-    """Return the distribution of the state parameter `name`; raise SpaceError if the recipe is not valid for it."""
+    """Return the distribution of the state parameter `name` that `recipe` describes, on the unit interval.
+
+    Raises SpaceError if the recipe does not fit the parameter, such as weights for a real parameter.
+    """
     if isinstance(recipe, Uniform):
         return _Continuous(parameter, _FlatLaw())
     if isinstance(recipe, Weights):

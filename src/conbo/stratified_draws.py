@@ -1,7 +1,7 @@
 """Stratified samples of states, from which `confidence_interval.py` computes intervals for means over P[s].
 
-A stratum is one state, which is drawn at least twice, or a set of states for which the model expects similar rewards,
-from which 4 to 7 states are drawn (fewer only if the whole sample is smaller).
+A stratum is either one state, which is drawn at least twice, or a set of states with similar expected rewards.
+From such a set, 4 to 7 states are drawn (fewer only if the whole sample is smaller).
 """
 
 from dataclasses import dataclass
@@ -59,7 +59,7 @@ def _split(
     """Split states into strata for n draws; return the states, probabilities and number of draws of each stratum.
 
     `members` (k,) are the indices of the k states among the rows of `features`, and `share` (k,) their probabilities.
-    A state on the border of two strata is in both, each with a part of its probability.
+    A state on the border of two strata belongs to both, with a part of its probability in each.
     """
     if n < 2 * STRATUM_SIZE:
         return [(members, share, n)]

@@ -24,7 +24,7 @@ def available_threads() -> int:
 
 @contextmanager
 def threads_for(n_observations: int) -> Iterator[None]:
-    """Let torch use only one thread within the `with` block, unless there are more than SMALL observations."""
+    """Let torch use only one thread within the `with` block, unless there are more than 1500 observations."""
     import torch  # slow to import, and counting processors does not need it
 
     before = torch.get_num_threads()

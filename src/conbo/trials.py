@@ -49,7 +49,8 @@ class Outcomes:
     Raises
     ------
     RewardError
-        If a value is not one finite number, the reward is beyond ±1e300, the noise is negative, or a name is not valid.
+        If a value is not one finite number, the reward is beyond ±1e300, the noise is negative, or the name of another
+        outcome is not valid, such as "" or "noise".
 
     Examples
     --------
@@ -250,7 +251,10 @@ def check_trial(trial: Trial, space: Space, rule: SeedRule | None, learned: Lear
 
 
 def _checked_measured(measured: object) -> dict[str, float]:
-    """Return the outcomes besides the reward as floats; raise RewardError unless all names and values are valid."""
+    """Return the outcomes besides the reward as floats.
+
+    Raises RewardError if a value is not one finite number, or a name is not valid, such as "" or "noise".
+    """
     measured = as_mapping(measured)
     if wrong := wrong_outcomes(measured):
         raise RewardError(wrong)

@@ -50,7 +50,8 @@ class Check:
 class Validation:
     """New evaluations of a policy and, optionally, of a decision rule in the same states. It prints as a few sentences.
 
-    `Study.validate` returns it. There are intervals only if `has_result` is true.
+    `Study.validate` returns it. The intervals `policy_value`, `rule_value` and `difference` can be computed only if
+    `has_result` is true.
 
     Parameters
     ----------

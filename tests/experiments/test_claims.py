@@ -106,7 +106,7 @@ def test_times_are_compared_as_ratios():
     evidence = Evidence({}, {one: seconds, slow: 1.7 * seconds * shaken, batch: 1.5 * seconds * shaken})
     (fits,), (misses,) = evidence.takes(slow, one, 1.3, 2.0), evidence.takes(slow, one, 2.0, 9.0)
     assert (fits.holds, misses.holds, misses.decided) == (True, False, True)
-    assert fits.text == "b on cnn takes 1.7 [1.7, 1.7] times as long as a on cnn, claimed 1.3 to 2"
+    assert fits.text == "b on cnn takes 1.7 [1.7, 1.7] times as long as a on cnn (claimed: at least 1.3 and at most 2)"
     (near,) = evidence.takes(batch, one, 0, 1.5)  # the interval contains the limit
     assert (near.holds, near.decided) == (False, False)
     assert near.text.startswith("a on cnn (batches of 8) takes 1.5 ")

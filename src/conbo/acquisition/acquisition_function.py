@@ -1,4 +1,4 @@
-"""Protocols that acquisition functions and their recipes implement: the methods that the maximizer calls."""
+"""Protocols that acquisition functions and their recipes implement, so that any of them can be built and maximized."""
 
 from typing import Protocol, runtime_checkable
 
@@ -35,14 +35,14 @@ class Acquisition(Protocol):
 
 @runtime_checkable
 class SeedsMatter(Protocol):
-    """An acquisition function whose values depend on the random seed of the simulator in the next evaluation."""
+    """An acquisition function whose values may depend on the simulator's random seed in the next evaluation."""
 
     @property
     def seen_seeds(self) -> tuple[int, ...]:
         """Simulator seeds of the observations; empty if the values do not depend on the seed."""
 
     def for_seeds(self, seeds: Tensor) -> Acquisition:
-        """Return the acquisition function of c points, of which point i is evaluated with simulator seed `seeds[i]`."""
+        """Return the acquisition function for c points, where point i is evaluated with simulator seed `seeds[i]`."""
 
 
 class AcquisitionRecipe(Protocol):

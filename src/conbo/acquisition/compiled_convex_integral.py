@@ -1,6 +1,6 @@
-"""Computes the estimates of `ConvexIntegral` by a compiled loop, which is much faster than torch.
+"""Estimates E[V(Z)] - V(0), Z ~ N(0, 1), of convex functions V by a compiled loop, which is much faster than torch.
 
-The torch code in `convex_integral.py` is the reference, and explains the names.
+The torch code in `convex_integral.py` is the reference, and explains the method and the variables.
 """
 
 import numpy as np
@@ -14,9 +14,9 @@ from conbo.loops.compiling import Array
 def tables(nodes: Tensor, cubic: Tensor, chord: Tensor, tails: Tensor) -> tuple[Array, ...]:
     """Return the first arguments of the compiled loop: arrays that depend on the nodes alone.
 
-    The parameters are the attributes of `ConvexIntegral` with the same names. The nodes are the values of Z ~ N(0, 1)
-    at which a convex function is known. The other three hold the weights with which it is integrated between the nodes
-    and beyond the outer ones.
+    The parameters are the attributes of `ConvexIntegral` with the same names. `nodes` holds the values of Z ~ N(0, 1)
+    at which a convex function is known. `cubic`, `chord` and `tails` hold the weights with which this function is
+    integrated between the nodes and beyond the outer nodes.
     """
     z, (mass, first, second) = nodes.numpy(), tails.numpy()
     left, right = z[1] - z[0], z[-1] - z[-2]
@@ -57,7 +57,7 @@ def gains(
         Similarities (..., q-1), from 0 to 1, of the best actions at neighboring nodes.
     corner, smooth
         V is assumed to have a corner between two nodes if the similarity is below `corner`, and to be smooth if it is
-        above `smooth`; in between, the two estimates are blended.
+        above `smooth`; in between, the estimates for these two cases are blended.
     """
     shape = slopes.shape if intercepts.shape == slopes.shape else np.broadcast_shapes(intercepts.shape, slopes.shape)
     *rows, q = shape

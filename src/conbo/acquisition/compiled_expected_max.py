@@ -10,8 +10,8 @@ from conbo.loops.expected_max import walk
 def integrate(a: Tensor, b: Tensor, only_gain: bool = False) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gains E[max (a + b Z)] - max a, Z ~ N(0, 1), of n lines a + b z, with derivatives.
 
-    The lines have intercepts a and slopes b (..., n), and the gains are (...).  The derivatives (..., n) of E[max (a +
-    b Z)] are with respect to a, then b.  With `only_gain`, two empty tensors are returned instead of the derivatives.
+    The lines have intercepts a and slopes b (..., n), and the gains are (...).  The second and third results are the
+    derivatives (..., n) of E[max (a + b Z)] with respect to a and b.  With `only_gain`, they are empty tensors instead.
     """
     n, shape = a.shape[-1], (0, a.shape[-1]) if only_gain else a.shape
     gain, probability, density = np.zeros(a.shape[:-1]), np.zeros(shape), np.zeros(shape)

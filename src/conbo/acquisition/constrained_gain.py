@@ -97,8 +97,9 @@ class SlackAhead:
 class GainWithDerivatives:
     """Constrained knowledge gradients of k candidates in m states, with their derivatives.
 
-    After an evaluation, the posterior means of reward and slacks are lines in the standardized observation. The
-    derivatives are with respect to the slopes of these lines, at q actions per state.
+    A slack is the amount by which an outcome satisfies its constraint. After an evaluation, the posterior means of
+    reward and slacks are linear functions of the standardized observation. The derivatives are with respect to the
+    slopes of these functions, at q actions per state.
     """
 
     values: Tensor  # (k, m)
@@ -118,7 +119,8 @@ def gain_of(
     Parameters
     ----------
     reward, slacks
-        The expected reward, and the slack of each constraint, after the evaluation.
+        The expected reward, and the slack of each constraint, after the evaluation.  A slack is the amount by which an
+        outcome satisfies its constraint.
     worst
         The lowest expected reward (k, m) of each state, over a pool of actions.
     allowed
@@ -158,7 +160,7 @@ def gain_of(
 class ConstrainedLineGains:
     """Constrained knowledge gradients of k candidates in m states each.
 
-    `gradient` returns their gradients with respect to the candidates.
+    `gradient` differentiates a weighted sum of them, over the states, with respect to the candidates.
     """
 
     gain: GainWithDerivatives
@@ -308,9 +310,9 @@ class ConstrainedStatesAhead:
     """A function from candidates to their constrained knowledge gradients in fixed states.
 
     There are r sets of m states, and every candidate comes with the index of its set.  The best action of a state is
-    sought in a short list of actions that may become the best.  When a set is first used, the action of its candidate
-    is added to the lists of all states in the set.  Later candidates do not change the lists, so the knowledge gradient
-    is a smooth function of the candidate.
+    sought in a short list of actions that may become the best.  The action of the first candidate that comes with a set
+    is added to the lists of all states in this set.  Later candidates do not change the lists, so the knowledge
+    gradient is a smooth function of the candidate.
     """
 
     def __init__(self, gains: ConstrainedGains, states: Tensor) -> None:

@@ -113,7 +113,7 @@ class ConvexIntegral:
 
     @cached_property
     def _tables(self) -> tuple[Array, ...]:
-        """The first arguments of the compiled loop: arrays that depend on the nodes alone."""
+        """First arguments of the compiled loop that computes the estimates: arrays that depend on the nodes alone."""
         return compiled_convex_integral.tables(self.nodes, self.cubic, self.chord, self.tails)
 
     def tangents(self, gain: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:

@@ -72,10 +72,10 @@ def which_peak(values: Tensor) -> Tensor:
 def which_value(values: Tensor) -> Tensor:
     """Return, for each of N draws (..., N, p) of p function values, the quantile bin (..., N) of its highest value.
 
-    The quantiles are those of the N highest values.  Bins get finer towards both ends, because very high and very low
-    best values are the most informative.  If rewards have little noise, a state's best value is hardly ever below its
-    best observed reward.  The draws in which no action exceeds this reward then have nearly the same best value, and
-    fall into the lowest bins.
+    The highest value of a draw is its best value, and the bins are delimited by quantiles of the N best values.  Bins
+    get finer towards both ends, because very high and very low best values are the most informative.  If rewards have
+    little noise, a state's best value is hardly ever below its best observed reward.  The draws in which no action
+    exceeds this reward then have nearly the same best value, and fall into the lowest bins.
     """
     best = values.amax(-1)
     n = best.shape[-1]
@@ -151,8 +151,9 @@ def moments(slope: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
 def gaussian_information(b: Tensor, tables: PeakTables) -> Tensor:
     """Return ½ log Var[Z] - ½ E log Var[Z | peak] of the observation Z for each of c pairs of a candidate and a state.
 
-    The peak is the state's best action or best value. `b` (c, p) are the whitened slopes that `whitened` computes, and
-    `tables` holds draws of the function of each of the c states at p actions.
+    The peak is the state's best action or best value. `b` (c, p) are the whitened slopes of the posterior means at p
+    actions as functions of Z (see `whitened`). `tables` holds draws of the function of each of the c states at these
+    actions.
     """
     labels = tables.labels
     means, left = outcome(b, tables)
@@ -250,8 +251,9 @@ def with_derivative(
 ) -> tuple[Tensor, Tensor]:
     """Return the values (c,) of `information` and their derivatives (c, p) with respect to `slope` (c, p).
 
-    `information` is a function of the whitened slopes (c, p), which `whitened` computes from `slope` and `tables`.
-    There are c pairs of a candidate and a state, and p actions in each state.
+    There are c pairs of a candidate and a state, and p actions in each state.  `slope` says how the posterior means at
+    these actions change with the observation at the candidate.  `information` is a function of the whitened slopes
+    (c, p), which `whitened` computes from `slope` and `tables`.
     """
     with torch.enable_grad():
         variable = slope.detach().requires_grad_(True)

@@ -12,7 +12,7 @@ B          ``probability``       Φ(end) - Φ(start), also ∂E/∂a
 
 The first column has the symbols of the ConBO paper, whose Algorithm 3 goes through the lines one by one.  Here, each
 line's interval is found from its crossings with all other lines, without a loop, for any leading batch dimensions.
-Equal slopes, single lines and dominated lines need no special treatment.  On a CPU with Numba, the compiled loop of
+Equal slopes, single lines and dominated lines are allowed.  On a CPU with Numba, the compiled loop of
 `compiled_expected_max.py` gives the same result.
 """
 

@@ -97,7 +97,7 @@ class ConditionalAcquisition:
         return self.value.seen_seeds if isinstance(self.value, KnowsSeeds) else ()
 
     def for_seeds(self, seeds: Tensor) -> "ConditionalAcquisition":
-        """Return the acquisition function of c points, of which point i is evaluated with simulator seed `seeds[i]`."""
+        """Return the acquisition function for c points, where point i is evaluated with simulator seed `seeds[i]`."""
         assert isinstance(self.value, KnowsSeeds)
         return ConditionalAcquisition(self._belief, self.value.for_seeds(seeds), self.rule, self._screening_states)
 
@@ -176,7 +176,7 @@ class AveragedAcquisition:
         return max((part.seen_seeds for part in self.parts), key=len)
 
     def for_seeds(self, seeds: Tensor) -> "AveragedAcquisition":
-        """Return the acquisition function of c points, of which point i is evaluated with simulator seed `seeds[i]`.
+        """Return the acquisition function for c points, where point i is evaluated with simulator seed `seeds[i]`.
 
         Models without common random numbers ignore the seeds.
         """

@@ -54,7 +54,7 @@ def discrete_gain(mean: Tensor, slope: Tensor, similarity: Tensor) -> tuple[Tens
     """Return the knowledge gradient (...) over q actions, E[max (`mean` + `slope` Z)] - max `mean`, with Z ~ N(0, 1).
 
     Also return its derivatives (..., q) with respect to the slopes.  `similarity` is not used; it is an argument
-    because every `GainRule.combine` gets it.
+    because other estimates of the knowledge gradient, which are called in the same way, need it.
     """
     lines = expected_max(mean, slope)
     return lines.gain, lines.density

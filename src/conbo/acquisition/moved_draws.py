@@ -32,7 +32,10 @@ def best_counts(values: Tensor, slope: Tensor, outcomes: Tensor, nodes: Tensor) 
 
 
 def _best_counts(values: Tensor, slope: Tensor, outcomes: Tensor, nodes: Tensor) -> Tensor:
-    """The same as `best_counts`, for any device."""
+    """Count in how many drawn functions each action is the best, by torch on any device.
+
+    Arguments and result are those of `best_counts`.
+    """
     c, p, n = values.shape
     half = torch.arange(n, device=values.device) * 2 // n
     counts = values.new_zeros(c, len(nodes), 2 * p)

@@ -49,7 +49,7 @@ class AcquisitionPerCost:
         return self.acquisition.seen_seeds if isinstance(self.acquisition, SeedsMatter) else ()
 
     def for_seeds(self, seeds: Tensor) -> "AcquisitionPerCost":
-        """Return the acquisition function of c points, of which point i is evaluated with simulator seed `seeds[i]`."""
+        """Return the acquisition function for c points, where point i is evaluated with simulator seed `seeds[i]`."""
         assert isinstance(self.acquisition, SeedsMatter)
         return AcquisitionPerCost(self.acquisition.for_seeds(seeds), self.cost)
 

@@ -81,15 +81,21 @@ class ProfileAcquisition:
         self._profile, self._level, self._noisy = StateProfile(belief, actions, level), level, noisy
 
     def screen(self, points: Tensor) -> Tensor:
-        """Return PEI or PEQI (c,) at points (c, d); it is cheap enough for screening."""
+        """Return the values (c,) of the profile expected improvement, or quantile improvement, at points (c, d).
+
+        It is cheap enough for screening.
+        """
         return self(points)
 
     def __call__(self, points: Tensor) -> Tensor:
-        """Return PEI or PEQI (c,) at points (c, d)."""
+        """Return the values (c,) of the profile expected improvement, or quantile improvement, at points (c, d)."""
         return self.log_value(points)[0].exp()
 
     def local(self, starts: Tensor) -> BatchedFunction:
-        """Return the function that local searches maximize: log PEI or log PEQI, and its gradient."""
+        """Return the function that local searches from any starts maximize, with values and gradients.
+
+        It is the logarithm of the profile expected improvement, or of the profile expected quantile improvement.
+        """
 
         def function(points: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
             return self.log_value(points)
@@ -97,7 +103,10 @@ class ProfileAcquisition:
         return function
 
     def log_value(self, points: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the logarithm (c,) of PEI or PEQI at points (c, d), and its gradients (c, d)."""
+        """Return the logarithm (c,) of the acquisition function at points (c, d), and its gradients (c, d).
+
+        The acquisition function is the profile expected improvement or the profile expected quantile improvement.
+        """
         threshold, threshold_gradient = self._profile.best(points[:, : self._d_s])
         posterior = self._posterior
         noise = posterior.noise_at(points) if self._noisy else torch.zeros_like(points[:, 0])
@@ -113,7 +122,10 @@ class ProfileAcquisition:
 
 
 class StateProfile:
-    """The highest posterior quantile μ + level σ of each state, over all actions: a function of the state."""
+    """The highest posterior quantile over all actions, as a function of the state.
+
+    The quantile is `level` standard deviations above the posterior mean.
+    """
 
     def __init__(self, belief: Belief, actions: Tensor, level: float) -> None:
         self._belief, self._posterior, self._d_s = belief, belief.posterior, belief.n_state_dims

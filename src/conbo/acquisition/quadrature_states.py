@@ -43,7 +43,7 @@ class WeightedStates:
 
 
 class StateRule(Protocol):
-    """Chooses the states and weights of the quadrature with which the integral over states is computed."""
+    """Chooses the states and weights of the quadrature by which an acquisition function is integrated over states."""
 
     @property
     def pool(self) -> Tensor:
@@ -61,16 +61,16 @@ class StateRule(Protocol):
         """Whether the pool holds all states."""
 
     def around(self, states: Tensor, importance: Tensor | None = None, times: int = 1) -> WeightedStates:
-        """Choose states and weights of the integral for each of r candidates, whose own states are `states` (r, d_s).
+        """Choose, for each of r candidates, the states and weights with which its integral over states is computed.
 
-        `importance` (r, p) is a rough estimate of each candidate's value in each of the p states of the pool; None if
-        there is no estimate.  With `times` = 2, twice as many states are chosen as by default.  A rule may ignore both
-        arguments.
+        `states` (r, d_s) are the candidates' own states.  `importance` (r, p) is a rough estimate of each candidate's
+        value in each of the p states of the pool; None if there is no estimate.  With `times` = 2, twice as many
+        states are chosen as by default.  A rule may ignore `importance` and `times`.
         """
 
 
 class StateRuleRecipe(Protocol):
-    """A recipe for a rule that chooses the states and weights of the quadrature."""
+    """A recipe for a rule that chooses the states and weights of a quadrature over states."""
 
     def build(self, belief: Belief, generator: torch.Generator) -> StateRule:
         """Build the rule that chooses states and weights, from a belief, which is what is known so far."""
@@ -169,10 +169,11 @@ class _Strata:
 def by_importance(importance: Tensor, n: int) -> tuple[Tensor, Tensor]:
     """Choose n representatives of p states for each of r candidates, given the importance (r, p) of each state.
 
-    Return the indices (r, n) of the chosen states, and their weights (r, n) in a sum over all p states.  A state with
-    more than one n-th of the total importance is always chosen, with weight 1.  The other states, in the given order,
-    are divided into cells of equal importance, and the middle state of each cell stands for the whole cell.  Its weight
-    is the importance of the cell divided by its own importance.
+    Return the indices (r, n) of the chosen states, and their weights (r, n): the weighted sum over the chosen states
+    approximates the sum over all p states.  A state with more than one n-th of the total importance is always chosen,
+    with weight 1.  The other states, in the given order, are divided into cells of equal importance, and the middle
+    state of each cell stands for the whole cell.  Its weight is the importance of the cell divided by its own
+    importance.
     """
     highest, order = importance.topk(n)
     alone = (n * highest > importance.sum(-1, keepdim=True)).sum(-1, keepdim=True)  # (r, 1), always below n

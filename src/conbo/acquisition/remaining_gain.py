@@ -17,10 +17,11 @@ FINALISTS = 3  # number of the tried actions of each state whose gain is compute
 
 
 def best_gains(belief: Belief, states: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
-    """Return, for each of m states (m, d_s), the highest gain (m,) of one more evaluation there, and its point (m, d).
+    """Return, for each of m states (m, d_s), the highest gain (m,) of one more evaluation there.
 
-    The gain is the expected rise of the best posterior mean of the same state, in units of the reward.  The search
-    tries actions near the policy's `actions` (m, d_x), evenly spread ones, and observed ones.
+    Also return the points (m, d) that have these gains.  A gain is the expected rise of the best posterior mean of the
+    same state, in units of the reward.  The search tries actions near the policy's `actions` (m, d_x), evenly spread
+    ones, and observed ones.
     """
     m = len(states)
     generator = torch.Generator().manual_seed(0)

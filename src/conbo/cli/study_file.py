@@ -81,9 +81,10 @@ def _errors_name(path: Path) -> Iterator[None]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Parse a study file; raise SettingError if a top-level key is unknown, or if a value has the wrong type.
+    """Parse a study file, and check its top-level keys and the types of some values.
 
-    The types of strings, of the list of constraints and of the seed are checked here, all others later.
+    Raises SettingError if the file cannot be read or parsed, if a top-level key is unknown, or if `constraints`, `seed`
+    or a setting that must be a string has the wrong type. All other values are checked later.
     """
     try:
         record = tomllib.loads(path.read_text(encoding="utf-8-sig"))  # some editors write a byte-order mark

@@ -69,7 +69,7 @@ def open_existing(source: str, name: str | None, device: str = "cpu") -> "Study"
 
 
 def stored_study(source: str, name: str | None) -> "StoredStudy":
-    """Read the settings and trials of an existing study, without its model; raise the errors of `open_existing`."""
+    """Read settings and trials of an existing study, without its model; raise the same errors as `open_existing`."""
     from conbo.cli.stored_study import StoredStudy  # imports SQLAlchemy, which `conbo --help` must not
 
     return StoredStudy(*location(source, name))

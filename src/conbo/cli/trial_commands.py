@@ -152,8 +152,10 @@ def _result(
 
     `told` maps numbers to trials, including results from earlier rows. `noiseless` is empty until a trial is completed,
     then {True} if completed trials have no noise variance, or {False} if they have one. Both are updated with this
-    row's result. Raises TrialError if `told` has a different result for the trial, and RewardError
-    if this row has a noise variance and the completed trials have none, or vice versa.
+    row's result.
+
+    Raises TrialError if `told` has a different result for the trial, and RewardError if this row has a noise variance
+    and the completed trials have none, or vice versa.
     """
     from conbo.trials import unlike_before
 
@@ -218,7 +220,7 @@ def _reward(text: object, what: str = "reward") -> float:
 
 
 def _plain(text: object) -> str:
-    """Return an object as text. Raise ValueError if it has an underscore, which Python would accept in a number."""
+    """Return an object as a string; raise ValueError if it has an underscore, since Python reads 1_000 as a number."""
     if "_" in str(text):
         raise ValueError(text)
     return str(text)

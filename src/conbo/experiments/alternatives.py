@@ -34,9 +34,9 @@ GRID_SIZES: Mapping[Library, Mapping[str, Sequence[int]]] = {
 
 
 def best_grid(comparison: Comparison, library: str) -> str | None:
-    """The label of the library's grid of states with the lowest final mean cost; None if there is none.
+    """The label of the library's grid of states with the lowest final mean cost.
 
-    Grids that were not run with all seeds are left out.
+    Grids that were not run with all seeds are left out. The result is None if no grid is left.
     """
     seeds = max(map(comparison.runs, comparison.methods))
     mine = [label for label in comparison.methods if label.startswith(f"{library} k=")]  # the best first
@@ -44,7 +44,7 @@ def best_grid(comparison: Comparison, library: str) -> str | None:
 
 
 def in_words(comparison: Comparison) -> Comparison:
-    """The comparison of conbo and its alternatives alone, with their names in words instead of labels.
+    """Restrict a comparison to conbo and its alternatives, and replace their labels by names in words.
 
     Of each library's grids of states, only the best one is kept.
     """
@@ -63,9 +63,11 @@ def in_words(comparison: Comparison) -> Comparison:
 
 
 def places_of(comparison: Comparison) -> list[str]:
-    """The names in a comparison that `in_words` made, each in the same place for all comparisons.
+    """The names of conbo and its alternatives in a result of `in_words`, in the same order for every comparison.
 
-    The numbers of states in names of grids differ; the place of a grid that is missing is taken by its library.
+    With this order, an alternative has the same color in all panels of a figure, although the name of a grid contains
+    its number of states, which differs between problems. An alternative that is missing from the comparison is listed
+    by the part of its name before the colon, such as "Optuna".
     """
     firsts = [name.partition(":")[0] for name in (*NAMES.values(), *GRIDS.values())]
     present = {name.partition(":")[0]: name for name in comparison.costs}

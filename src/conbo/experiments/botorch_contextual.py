@@ -65,7 +65,8 @@ class ContextualContestant(TrialList):
     def ask(self, n: int = 1) -> list[Trial]:
         """Suggest the next n points: first those of the initial design, then points by expected improvement.
 
-        The points of one call are chosen independently of each other.
+        The points of one call are chosen independently of each other. A call that begins within the initial design
+        returns only points of the design, even if these are fewer than n.
         """
         first = len(self._trials)
         if first < self._settings.initial:

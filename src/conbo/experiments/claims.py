@@ -204,8 +204,8 @@ def claims_table(runs: Mapping[Key, Run], times: Times) -> str:
 
     `times` are measured times of suggestions, for the claims about computing times.
 
-    Only complete runs count as evidence. At least half of all runs of their figure must be complete, and at least half
-    of the figure's runs on the same problem.
+    Only complete runs count as evidence. A figure's runs are used only if at least half of them are complete, and its
+    runs on one problem only if at least half of those are complete.
     """
     made = {name: figure.shown(runs) if figure.is_mostly_made(runs) else [] for name, figure in FIGURES.items()}
     evidence = {

@@ -21,13 +21,14 @@ class Pair(NamedTuple):
 
 
 def confirm(recorded: Sequence[Run], again: Iterable[Run]) -> None:
-    """Add the fingerprint of new code, which has made some runs `again`, to recorded runs that it reproduces.
+    """Add the fingerprint of new code to the recorded runs that this code reproduces.
 
-    Each run in `again` is compared with the recorded run of the same settings, if both were made on the same platform.
-    It is skipped if several versions of the code made parts of it. The comparison also counts for another recorded run
-    that differs only in its seed, if some code is known to reproduce both recorded runs (see `codes_of`). A recorded
-    run is confirmed if at least one comparison counts for it, and all that count found the same scores. Then the
-    fingerprints are added to its list `confirmed`.
+    `again` holds runs that the new code has made again. Each is compared with the recorded run of the same settings. It
+    is skipped if there is no such run, if the two were made on different platforms, or if several versions of the code
+    made parts of it. A comparison counts for all recorded runs that have the same settings except for the seed, and
+    share a fingerprint of `codes_of` with the recorded run in the comparison. A recorded run is confirmed if at least
+    one comparison counts for it, and if all comparisons that count found the same scores. The fingerprint of the new
+    code is then added to the run's list `confirmed`.
     """
     known = {run.settings: (run, codes_of(run)) for run in recorded}
     pairs: dict[RunSettings, list[Pair]] = defaultdict(list)
@@ -44,7 +45,11 @@ def confirm(recorded: Sequence[Run], again: Iterable[Run]) -> None:
 
 
 def codes_of(run: Run) -> frozenset[str]:
-    """Fingerprints of the code that is known to reproduce a run: the code that made all of it, and confirmed code."""
+    """Fingerprints of all versions of the code that are known to reproduce a run.
+
+    These are the fingerprint of the version that made the run, unless several versions made parts of it, and those in
+    the run's list `confirmed`.
+    """
     made = {origin.code for origin in run.origins}
     return frozenset(made if len(made) == 1 else ()) | frozenset(run.confirmed)
 

@@ -74,9 +74,9 @@ def styled(draw: Draw) -> Draw:
 def style_of(method: str, methods: Sequence[str] = ()) -> dict[str, Any]:
     """The color and line style of a method, as options of matplotlib.
 
-    `methods` are all methods of the figure, in the same order for all panels. Those that are not in `STYLES` get the
-    colors of `OTHERS`, in turn. Labels such as `revi/auto` and `revi noise=auto`, which stand for a method of `STYLES`
-    with another model, have its color and a dotted line.
+    Methods in the dict `STYLES` have fixed styles. A label such as `revi/auto` or `revi noise=auto`, which stands for
+    one of these methods with another model, gets the color of that method and a dotted line. All other methods get the
+    colors in `OTHERS` by their order in `methods`, the methods of all panels of the figure.
     """
     name = _base(method)
     if name in STYLES:

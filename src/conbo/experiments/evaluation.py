@@ -17,8 +17,9 @@ _SEEDS = 3  # number of the random stream of simulators' seeds
 def evaluate(problem: Problem, seed: int, trial: Trial, habit: SeedHabit = "new") -> Outcomes:
     """Evaluate one trial of a run, with noise that can be reproduced when the run is continued.
 
-    `seed` is the seed of the run, and `habit` says where the simulator's seed comes from: every evaluation has a "new"
-    one, the method has "chosen" it (common random numbers), or "one" seed is used for all evaluations of the run.
+    `seed` is the seed of the run, and `habit` says where the simulator's seed comes from. With "new", every evaluation
+    has a different one; with "chosen", the method has chosen it (common random numbers); with "one", all evaluations of
+    the run have the same one.
     """
     generator = np.random.default_rng([seed, trial.number, _NOISE])
     if habit == "new":

@@ -14,6 +14,7 @@ their ratio holds if the ratio's 95 % interval is within the stated limits, and 
 one of the limits. Costs and times from fewer than eight seeds are not checked.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -102,8 +103,8 @@ class Evidence:
     def batches(self, problem: str, methods: Sequence[str], sizes: Sequence[int]) -> list[Check]:
         """Check for a linear speed-up: runs in batches end at no higher cost than runs with as many single evaluations.
 
-        Runs are paired by seed. As a control, runs of single evaluations that stop halfway take the same test. If they
-        pass, the test is too weak, and the check is undecided.
+        Runs are paired by seed. As a control, the same test is applied to runs of single evaluations that stop halfway.
+        If they pass, the test is too weak, and the check is undecided.
         """
         return [
             _with_control(check, serial, m)
@@ -138,7 +139,8 @@ class Evidence:
         ratio = paired_ratio(self._times[first], self._times[second])
         holds = least <= ratio.low and ratio.high <= most
         refuted = ratio.high < least or ratio.low > most
-        text = f"{first} takes {ratio} times as long as {second}, claimed {least:g} to {most:g}"
+        claimed = " and ".join([f"at least {least:g}"] * (least > 0) + [f"at most {most:g}"] * math.isfinite(most))
+        text = f"{first} takes {ratio} times as long as {second} (claimed: {claimed})"
         return [Check(holds, text, decided=holds or refuted)]
 
     def _comparisons(self, problems: Iterable[str]) -> Iterator[Comparison]:
@@ -171,7 +173,11 @@ def checked(rule: Rule, what: str, costs: Array, others: Array, margin: float | 
 
 
 def _with_control(check: Check, serial: Comparison, method: str) -> Check:
-    """The check of a linear speed-up, made undecided if runs of single evaluations that stop halfway pass it too."""
+    """Return the check of a linear speed-up by batches, made undecided if it is too weak.
+
+    The check is whether runs in batches end at no higher cost than runs with as many single evaluations. It is too weak
+    if runs of single evaluations that stop halfway (from `serial`) would pass it too.
+    """
     half = int(np.searchsorted(serial.evaluations, serial.evaluations[-1] / 2))
     costs = serial.costs[method]
     passes = any(control.holds for control in checked("not above", "", costs[:, half], costs[:, -1]))

@@ -29,7 +29,8 @@ class Duel(NamedTuple):
     def share(self) -> float:
         """The share of the rival's evaluations that the default method needs to match the rival's final mean cost.
 
-        After this share, its own mean cost stays at or below that cost. NaN if it ends above.
+        After this share, the default method's mean cost stays at or below the rival's final one. The share is NaN if
+        the default method ends above it.
         """
         return self.comparison.share_of_evaluations(self.rival, DEFAULT_METHOD)
 
@@ -37,7 +38,8 @@ class Duel(NamedTuple):
     def standing(self) -> Standing:
         """Whether the default method is better than its rival, level with it, or worse.
 
-        They also count as level if both end with at most a millionth of their initial opportunity costs.
+        They are level unless the bootstrap interval and the sign-flip test both find a difference. They are also level
+        if both end with at most a millionth of their initial opportunity costs.
         """
         solved = all(self.comparison.is_solved(method) for method in (DEFAULT_METHOD, self.rival))
         return "level" if solved else self.gap.standing
@@ -69,8 +71,9 @@ def is_ours(label: str) -> bool:
 def goal_table(runs: Mapping[Key, Run], as_published: bool = False) -> str:
     """A Markdown table that compares conbo's default method with the best rival on each problem.
 
-    It also has the share of the rival's evaluations after which the mean cost of the default method stays at or below
-    the rival's final one, and whether this share is at most `GOAL`.
+    One column has the share of the rival's evaluations after which the mean cost of the default method stays at or
+    below the rival's final one. The last column says whether this share is at most `GOAL`. With `as_published`, rivals
+    that were run with a model other than their published one are left out.
     """
     ours = DEFAULT_METHOD
     head = ["problem", "best rival", "rival's cost", f"{ours}'s", f"{ours} − rival [95 %]", "p", f"{ours} is"]

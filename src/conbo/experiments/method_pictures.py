@@ -208,7 +208,7 @@ def grid() -> Tensor:
 
 
 def draw_map(axes: Axes, values: Tensor, colors: str, levels: int | np.ndarray = 14) -> None:
-    """Draw values (GRID²,) at the points of `grid` as bands of color; `levels` is their number, or their boundaries."""
+    """Draw values (GRID²,) at the points of `grid` as color bands; `levels` is the number of bands, or their limits."""
     axis = SIDE * unit(GRID)
     axes.contourf(axis, axis, values.reshape(GRID, GRID).mT, levels, cmap=colors)
     axes.set(xlim=(0, SIDE), ylim=(0, SIDE))

@@ -102,7 +102,10 @@ def modules_within(value: object) -> Iterator[str]:
 
 
 def reachable(modules: Iterable[str]) -> set[str]:
-    """These modules and all of conbo's modules that they import, directly or indirectly, except `IGNORED` ones."""
+    """These modules and all of conbo's modules that they import, directly or indirectly, except `IGNORED` ones.
+
+    `IGNORED` modules only list, store, name or show things, so that the numbers of a run do not depend on them.
+    """
     found: set[str] = set()
     waiting = [module for module in modules if module not in IGNORED]
     while waiting:

@@ -72,7 +72,7 @@ class Figure:
         return sorted(tasks, key=lambda task: task.settings.seed)
 
     def select(self, runs: Mapping[Key, Run], quick: bool = False) -> list[Run]:
-        """Select the given runs that belong to the figure."""
+        """Select the given runs that belong to the figure, or with `quick`, to its quick variant."""
         return [runs[key] for task in self.tasks(quick) if (key := task.settings.key) in runs]
 
     def shown(self, runs: Mapping[Key, Run]) -> list[Run]:
@@ -118,8 +118,8 @@ def with_our_model(*names: str) -> list[Method]:
 def with_either_prior(*names: str) -> list[Method]:
     """The built-in methods with these names, first as they are, then once more with a wider prior on the noise.
 
-    The methods are those of papers. Their second variants have the published model with ``noise="auto"``, which expects
-    anything from small to large noise.
+    The names must be those of methods from papers. The second variants have the model of these papers with
+    ``noise="auto"``, a prior that expects anything from small to large noise.
     """
     any_noise = replace(PUBLISHED_MODEL, noise="auto")
     own = named(*names)
@@ -147,7 +147,7 @@ def global_methods() -> list[Method]:
 
 
 def alternatives(problem: str) -> list[Entry]:
-    """What could be used instead of conbo: random search with conbo's model, and other libraries."""
+    """The alternatives to conbo that are run on a problem: random search with conbo's model, and other libraries."""
     grids = [GridSearch(library, k) for library, sizes in GRID_SIZES.items() for k in sizes[problem]]
     return [*with_our_model("uniform"), BotorchContextual(), *grids]
 

@@ -89,7 +89,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The policy's scores at a checkpoint, and the mean computing times of suggestions since the checkpoint before."""
+    """Scores of the policy at a checkpoint, and mean computing times of suggestions since the previous checkpoint."""
 
     evaluations: int
     score: float

@@ -1,4 +1,4 @@
-"""Finds recorded runs that are stale: their code or settings have changed since, or their code was not recorded."""
+"""Finds recorded runs that are stale: their code or settings have since changed, or their code was not recorded."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,10 @@ def why_stale(run: Run, task: Task) -> str | None:
 
 
 def stale_table(figures: Sequence[Figure], runs: Mapping[Key, Run]) -> str:
-    """A Markdown table of stale runs, whose code or settings have changed since, and a sentence that counts them."""
+    """A Markdown table of the figures' stale runs with the reasons, and a sentence that counts these runs.
+
+    A recorded run is stale if its code or settings have since changed, or if its code was not recorded.
+    """
     stale: Counter[tuple[str, str, str, str]] = Counter()
     keys: dict[Key, bool] = {}
     for figure in figures:
@@ -49,6 +52,9 @@ def stale_table(figures: Sequence[Figure], runs: Mapping[Key, Run]) -> str:
 
 
 def stale_counts(figure: Figure, runs: Mapping[Key, Run]) -> tuple[int, int]:
-    """Number of recorded runs of a figure, and how many are stale: their code or settings have changed since."""
+    """Number of recorded runs of a figure, and how many of them are stale.
+
+    A run is stale if its code or settings have since changed, or if its code was not recorded.
+    """
     found = [(runs[key], task) for task in figure.tasks() if (key := task.settings.key) in runs]
     return len(found), sum(why_stale(run, task) is not None for run, task in found)

@@ -103,7 +103,8 @@ class Comparison:
     def share_of_evaluations(self, method: str, against: str) -> float:
         """The share of a run's evaluations that `against` needs to match the final mean cost of `method`.
 
-        After this share, the mean cost of `against` stays at or below that cost. NaN if it ends above.
+        After this share, the mean cost of `against` stays at or below that cost. The share is NaN if `against` ends
+        above it.
         """
         return self.evaluations_to_reach(against, float(self.mean(method)[-1])) / float(self.evaluations[-1])
 
@@ -146,7 +147,10 @@ def last_crossing(evaluations: Array, means: Array, cost: float) -> float:
 
 
 def compare(runs: Iterable[Run], score: Score = "score") -> list[Comparison]:
-    """Compare the methods of these runs on each problem and batch size, by the given field of their checkpoints."""
+    """Compare the methods of these runs, separately for each problem and batch size.
+
+    `score` names the field of `Checkpoint` by which the methods are compared.
+    """
     groups: dict[tuple[str, int], list[Run]] = {}
     for run in runs:
         if run.checkpoints:

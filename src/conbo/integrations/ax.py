@@ -8,7 +8,7 @@
 | parameter constraint            | constraint of the space                                |
 | objective "profit", "-loss"     | maximize, minimize                                     |
 | completed trial, mean and sem   | completed trial; noise variance sem² if sem is known   |
-| failed or abandoned trial       | failed trial                                           |
+| failed or abandoned trial       | failed trial, if conbo suggested it; otherwise ignored |
 | mean or sem that is not finite  | failed trial, if conbo suggested it; otherwise ignored |
 | arm outside the search space    | ignored                                                |
 """

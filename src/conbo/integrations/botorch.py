@@ -259,8 +259,8 @@ def _drawn(states: Tensor | Distribution, n: int) -> Tensor:
 def _columns(state_dims: Sequence[int], bounds: Tensor | None, model: Model, like: Tensor) -> tuple[Tensor, Tensor]:
     """The bounds (2, d) on the model's inputs, in the model's order, and the indices (d,) of its columns, states first.
 
-    Without `bounds`, they are those of the unit cube. The results are on the device of the tensor `like`, and the
-    bounds also have its dtype.
+    If `bounds` is None, the bounds are those of the unit cube. Both results are on the device of the tensor `like`, and
+    the bounds also have its dtype.
     """
     if bounds is None:
         seen = getattr(model, "train_inputs", None)

@@ -319,7 +319,10 @@ def _states(states: StatesLike) -> dict[str, MarginalRecipe]:
 
 
 def _known_roles(study: optuna.Study, states: StatesLike | None) -> tuple[_Roles, dict[str, Any]]:
-    """Which parameters are states, and the settings of the study's sampler, or {} if it is not a `ConboSampler`."""
+    """Return which parameters are states, and the settings of the study's sampler ({} if it is no `ConboSampler`).
+
+    The states are the given ones or, if `states` is None, those of the sampler.
+    """
     sampler = study.sampler
     if isinstance(sampler, ConboSampler):
         roles = sampler._roles if states is None else _Roles(_states(states))

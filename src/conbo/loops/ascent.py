@@ -212,8 +212,8 @@ def _newton_step(
 
     Only the coordinates with indices `free` move. Of these, a coordinate stays at its bound if the gradient points
     outwards there. The caller clips the step where it crosses a bound. `factor` and `stuck` are scratch.
-    `models.action_functions.newton_step` is the same in torch. This helper is not compiled as `fast`, because
-    vectorized sums of a few terms are slower than plain ones.
+    `models.action_functions.newton_step` is the same in torch. The compiler is not allowed to reorder the sums here,
+    because it would vectorize them, which is slower for sums of a few terms.
     """
     f = len(free)
     for i in range(f):

@@ -175,7 +175,7 @@ def notice() -> str:
 
 
 def help_out(claims: str) -> None:
-    """Compile the loops that no other process compiles; helper processes run this function.
+    """Compile the loops that no other process has claimed; the helper processes and the main process run this.
 
     A process claims a loop by creating a file with the loop's name in the folder `claims`.
     """
@@ -225,9 +225,10 @@ def _make_one_ready(loop: Loop) -> None:
 
 
 def _say_so(watched: ExitStack) -> None:
-    """Tell the user that this process compiles: enter the contexts of all watchers, or log a line if there are none.
+    """Tell the user that this process compiles: enter the contexts that `watchers` make, or log a line.
 
-    The contexts end when the stack `watched` is closed.
+    Such a context shows, for example, a progress message. It ends when the stack `watched` is closed. The line is
+    logged only if `watchers` is empty.
     """
     if not watchers:
         _log.info(notice())

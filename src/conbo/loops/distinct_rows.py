@@ -1,4 +1,4 @@
-"""Compiled form of `models.distinct_best`: chooses the highest scores of every row, at columns that are not similar."""
+"""Compiled form of `models.distinct_best`: chooses the best columns of every row, of which no two are similar."""
 
 import numpy as np
 

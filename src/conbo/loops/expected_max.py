@@ -16,11 +16,12 @@ PEAK = 1 / sqrt(2 * pi)  # φ(0)
 
 @exact("void(f8[:,::1], f8[:,::1], f8[::1], f8[:,::1], f8[:,::1])")
 def walk(a: Array, b: Array, gain: Array, probability: Array, density: Array) -> None:
-    """Compute E[max (a + b Z)] - max a, Z ~ N(0, 1), for every row of n lines a + b z (rows, n), and its derivatives.
+    """Compute the gain E[max (a + b Z)] - max a, Z ~ N(0, 1), of the n lines a + b z in each row, with derivatives.
 
-    The result is written to `gain` (rows,). `probability` (rows, n), the probability that a line is the highest, is the
-    derivative of E[max] with respect to a; `density` (rows, n) is that with respect to b. The caller sets all three
-    arrays to zero. If `probability` has no rows, only the gains are computed.
+    `a` and `b` (rows, n) are the intercepts and slopes. The gains are written to `gain` (rows,). The derivatives of
+    E[max (a + b Z)] with respect to a are the probabilities that each line is the highest, and are written to
+    `probability` (rows, n). Those with respect to b are written to `density` (rows, n). The caller sets `gain`,
+    `probability` and `density` to zero. If `probability` has no rows, only the gains are computed.
     """
     rows, n = a.shape
     only_gain = len(probability) == 0

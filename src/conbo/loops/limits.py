@@ -1,6 +1,7 @@
 """Newton steps within linear limits on the action, for `loops.ascent`: the compiled form of `constrained_steps`.
 
-Limits are linear in the values of the actions in the user's units. Limit j holds where its slack is not negative:
+Limits are linear in the values of the action parameters in the user's units. Limit j holds where its slack is not
+negative:
 
     slack_j = room_j - Σ_i coefficient_ji value_i(x_i)
 
@@ -32,7 +33,7 @@ LEAST = 1e-300  # smallest divisor, instead of zero
 
 @helper
 def evaluate_limits(x: Array, free: Array, shapes: Array, values: Array, slopes: Array) -> None:
-    """Convert a point x to the values of its actions in the user's units, with their derivatives.
+    """Convert a point x to the values of its action parameters in the user's units, with their derivatives.
 
     `free` holds the indices of f coordinates of x. The value of each one is written to `values` (f,), and its
     derivative with respect to the coordinate to `slopes` (f,). The columns of `shapes` (6, f) describe the scales of
@@ -58,7 +59,10 @@ def evaluate_limits(x: Array, free: Array, shapes: Array, values: Array, slopes:
 
 @helper
 def slack_of(limit: int, f: int, coefficients: Array, room: Array, values: Array) -> float:
-    """Return the slack of the limit with index `limit` at given values of f actions; negative if it is violated."""
+    """Return the slack of the limit with index `limit`, given the `values` of f action parameters.
+
+    The slack is room - Σ coefficient · value, and is negative if the limit is violated.
+    """
     total = room[limit]
     for i in range(f):
         total -= coefficients[limit, i] * values[i]

@@ -5,8 +5,9 @@ gradient with respect to the lengthscale l_d of coordinate d,
 
     ∂/∂ log l_d  Σ_ij G_ij K_ij  =  Σ_ij G_ij K_ij ρ (f_i - f_j)_d²
 
-where G is a given gradient with respect to K, f are the coordinates of the points, scaled by the lengthscales, and
-ρ = ψ/φ for the correlation to which coordinate d belongs (see `loops.profiles`). The exponentials in ψ and φ cancel.
+where G is a given gradient with respect to K, and f are the coordinates of the points, scaled by the lengthscales. If
+φ(r) is the correlation to which coordinate d belongs, at distance r, then ρ = ψ/φ with ψ = -φ'/r (see
+`loops.profiles`). The exponentials in ψ and φ cancel.
 The `n_states` coordinates of states come first, then those of actions.
 """
 
@@ -58,7 +59,7 @@ def pull_back(
     of_variance: Array,  # (r,), zero; out: gradient with respect to log σ²
     scratch: Array,  # (2, n)
 ) -> None:
-    """Convert the gradient with respect to covariance matrices to one with respect to hyperparameters (chain rule).
+    """Convert a gradient with respect to covariance matrices to one with respect to hyperparameters (chain rule).
 
     The gradients with respect to the logarithms of the lengthscales and of the variance σ² are added to
     `of_lengthscales` and `of_variance`.

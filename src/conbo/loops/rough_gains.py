@@ -1,7 +1,7 @@
-"""Compiled form of `RoughGains._reactions`: how one more reward changes the posterior means at the best actions.
+"""Computes, in a compiled loop, how one more reward changes the posterior means at each state's best actions.
 
 The torch code in `models.exact_rough_gains` is the reference, and explains the formulas. The innermost loops run over
-the m states, so features come before states in all arrays.
+the m states, so the dimension of states comes after that of features in all arrays.
 """
 
 from math import sqrt

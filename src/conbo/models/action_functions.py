@@ -74,9 +74,9 @@ class ActionFunctions:
 
     @property
     def box(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Lower bounds and upper bounds on scaled inputs, and flags of those that searches may change: each (width,).
+        """Lower bounds, upper bounds and flags of an action's scaled inputs, as three tensors (width,).
 
-        Searches change only inputs from numeric columns, and none from the columns whose indices are in `held`.
+        The flags say which inputs searches may change: those from numeric columns whose indices are not in `held`.
         """
         lower, upper, free = self.factor.box
         if not self.held:
@@ -265,8 +265,8 @@ def limited_step(
     """Return Newton steps (r, q, d) towards maxima within bounds and constraints, and their lengths (r, q).
 
     The steps start at q actions x (r, q, d) for each of r functions. `gradient` (r, q, d) and `hessian` (r, q, d, d)
-    are those of the functions at x. No step is longer than its `radius` (r, q). `box` holds lower bounds, upper bounds,
-    and flags of the coordinates that may move: each (d,). `limits` holds the constraints.
+    are those of the functions at x. No step is longer than its `radius` (r, q). `box` holds three tensors (d,):
+    lower bounds, upper bounds, and flags of the coordinates that may move. `limits` holds the constraints.
     """
     lower, upper, free = box
     fixed = ~free[:, None] | ~free

@@ -4,10 +4,11 @@ Exact inference costs n³ time and n² memory.  With more than `MOST_EXACT` rewa
 differences from the prior mean μ⁰ at M inducing points Z.  These are a subset of the observed points X̃.  Every reward
 is treated as a noisy observation of what u predicts at its point:
 
-    y ~ N(μ⁰ + Q(X̃, Z) u, Λ),   Q(x, Z) = k⁰(x, Z) K_zz⁻¹
+    Y ~ N(μ⁰ + Q(X̃, Z) u, Λ),   Q(x, Z) = k⁰(x, Z) K_zz⁻¹
 
-Here k⁰ is the kernel.  This is the projected process, or DTC (Quiñonero-Candela & Rasmussen, 2005).  Far from the
-inducing points, the variance stays that of the prior, so the model is uncertain where there are no data.
+Here Y are the rewards, and k⁰ is the kernel.  This is the projected process, or DTC (Quiñonero-Candela & Rasmussen,
+2005).  Far from the inducing points, the variance stays that of the prior, so the model is uncertain where there are no
+data.
 
 ============================  ===================  =============================================================
 symbol                        here                 meaning
@@ -90,8 +91,8 @@ def summarized(
     """Compute the sums over n rewards that determine the approximate posterior.
 
     The rewards at points (n, d) are given as residuals (n,), which are rewards minus the prior mean, with noise
-    variances (n,). `earlier` is a summary of other data with the same kernel. If these data begin in the same way (see
-    `Summary.shared_with`), its sums are extended. Otherwise the sums are computed from scratch.
+    variances (n,). `earlier` is a summary of other data with the same kernel. If the given data begin with the same
+    rewards (see `Summary.shared_with`), the sums in `earlier` are extended. Otherwise they are computed from scratch.
     """
     ends, m = block_ends(len(points)), INDUCING_POINTS
     if earlier is not None and earlier.shared_with(points, residuals, variances):
@@ -194,11 +195,12 @@ class ApproximatePosterior(ExactPosterior):
     def conditioned_on(
         self, points: Tensor, rewards: Tensor, noise: Tensor | None, seeds: Tensor | None = None
     ) -> ExactPosterior:
-        """Return the posterior given these observations instead of its own, with the same hyperparameters.
+        """Return the posterior given other observations, with the same hyperparameters.
 
-        With more than MOST_EXACT observations, the result is an `ApproximatePosterior`, a kind of `ExactPosterior` that
-        summarizes them by inducing points. The simulator `seeds` are ignored, because this model has no effects of
-        seeds.
+        The given `rewards` (n,) at `points` (n, d) replace the observations of this posterior. `noise` (n,) holds the
+        variances of their noise; if it is None, the noise of this posterior is used. With more than MOST_EXACT rewards,
+        the result is an `ApproximatePosterior`, which summarizes them by inducing points. The simulator `seeds` are
+        ignored, because this model has no effects of seeds.
         """
         known = self.noise if noise is None else noise
         return condition_by_size(self.kernel, self.constant, known, points, rewards, self.noise)[0]
@@ -215,8 +217,10 @@ def condition_by_size(
 ) -> tuple[ExactPosterior, Factored | Summary]:
     """Condition a prior on rewards (n,) at points (n, d): exactly up to MOST_EXACT rewards, approximately beyond.
 
-    Arguments are as in `exact.condition`. The second result can be passed as `earlier` once there are more rewards,
-    with the same kernel and prior mean. That saves time and does not change the result.
+    `constant` is the prior mean. `noise` is one variance for all rewards, a variance (n,) for each, or a function of
+    the point. `new_noise` is the variance of the noise of further rewards; by default it is `noise`, or the mean of
+    `noise` if each reward has its own variance. The second result can be passed as `earlier` once there are more
+    rewards, with the same kernel and prior mean. That saves time and does not change the result.
     """
     if new_noise is None:
         new_noise = float(noise.mean()) if isinstance(noise, Tensor) else noise

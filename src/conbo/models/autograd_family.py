@@ -56,7 +56,7 @@ class AutogradFamily(ABC):
 
     @property
     def largest_loadings(self) -> tuple[float, ...]:
-        """Largest absolute values of the loadings, which are the last parameters; by default there are none."""
+        """Largest allowed absolute values of the loadings, the last parameters; by default there are no loadings."""
         return ()
 
     @property

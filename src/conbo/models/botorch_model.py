@@ -99,7 +99,7 @@ class BotorchPosterior:
         return f"{type(self.model).__name__} of BoTorch, noise variance {self.noise:.2g}"
 
     def inputs(self, points: Tensor) -> Tensor:
-        """Convert unit-cube points (..., d) to the model's inputs."""
+        """Convert unit-cube points (..., d) to the model's inputs, in which categories are numbered 0, 1, 2, …"""
         return model_inputs(points, self.categories)
 
     def _joint(self, points: Tensor) -> "GPyTorchPosterior":
@@ -262,7 +262,8 @@ class BotorchSearch:
         """Search for the actions with the highest posterior mean in states (m, d_s).
 
         In each state, local searches begin at the best actions of the pool, and `starts` is the number of these
-        searches. `steps` is ignored; a search takes at most ITERATIONS steps.
+        searches. Each takes at most ITERATIONS steps. `steps` is ignored, because it limits the steps of Newton's
+        method, and these quasi-Newton searches need more.
         """
         hints = partial(self._promising, k=starts)
         chunks = states.split(CHUNK)

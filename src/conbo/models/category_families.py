@@ -45,7 +45,7 @@ class TrendFamily:
 
     @property
     def largest_loadings(self) -> tuple[float, ...]:
-        """Largest absolute values of the loadings (parameters that may be negative): none in this family."""
+        """Largest allowed absolute values of the loadings (parameters that may be negative): none in this family."""
         return ()
 
     def kernel(self, parameters: Tensor) -> CategoryKernel:
@@ -112,7 +112,7 @@ class MultiTaskFamily:
 
     @property
     def largest_loadings(self) -> tuple[float, ...]:
-        """Largest absolute value of each entry of W.
+        """Largest allowed absolute value of each entry of W.
 
         W is the loading matrix of the covariance W Wᵀ + diag(v) between the choices of a categorical column.
         """

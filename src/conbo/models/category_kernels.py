@@ -32,9 +32,10 @@ from conbo.models.prior_draws import FourierFeatures, FourierTerms, PriorDraws, 
 
 @dataclass(frozen=True)
 class CategoryTerm:
-    """One term of a covariance between the categories of two states s and s': a(s) a(s'), with the amplitude a.
+    """One term of a covariance between the categories of two states s and s': a(s) a(s').
 
-    If some columns are marked in `own`, the term is zero unless both states have the same choices in these columns.
+    The amplitude a is a function of a state's categories. If some columns are marked in `own`, the term is zero unless
+    both states have the same choices in these columns.
     """
 
     amplitude: Callable[[Tensor], Tensor]  # indices of choices (..., columns) → a (...)
@@ -61,7 +62,7 @@ class CategoryTable(Protocol):
         """Return the terms that add up to this covariance, for the given number of categorical columns."""
 
     def record(self) -> dict[str, Any]:
-        """Return the parameters of the covariance as plain values, with its `type`, for a saved policy."""
+        """Return the parameters of the covariance and its name (`type`) as plain values, for a saved policy."""
 
     def to(self, device: torch.device) -> "CategoryTable":
         """Return a copy with its tensors on another device."""
@@ -97,7 +98,7 @@ class Trend:
         return [CategoryTerm(_constant(variance), (own,) * columns) for variance, own in kinds]
 
     def record(self) -> dict[str, Any]:
-        """Return the two variances as plain values, with the `type`, for a saved policy."""
+        """Return the two variances and the name of the covariance (`type`) as plain values, for a saved policy."""
         return {"type": "trend", "trend": self.trend, "difference": self.difference}
 
     def to(self, device: torch.device) -> "Trend":
@@ -151,9 +152,9 @@ class MultiTask:
         ]
 
     def record(self) -> dict[str, Any]:
-        """Return W and v of every categorical column as plain values, with the `type`, for a saved policy.
+        """Return W and v of every categorical column as plain values, for a saved policy.
 
-        The covariance of a column's choices is W Wᵀ + diag(v).
+        The covariance of a column's choices is W Wᵀ + diag(v). The name of this covariance is included as `type`.
         """
         loadings, own = ([tensor.tolist() for tensor in part] for part in (self.loadings, self.own))
         return {"type": "multi-task", "loadings": loadings, "own": own}
@@ -224,7 +225,10 @@ class CategoryKernel(Kernel):
         return replace(super().to(device), categories=self.categories.to(device))
 
     def choices(self, states: Tensor) -> Tensor:
-        """Return indices of choices (..., categorical columns) of states given as scaled inputs (..., width)."""
+        """Return the index of each state's choice in every categorical column: (..., categorical columns).
+
+        The `states` (..., width) are scaled inputs.
+        """
         columns = list(self.states.columns.categorical)
         return (states[..., columns] / self.states.feature_scales[columns]).round().long()
 
@@ -281,7 +285,10 @@ class CategoryKernel(Kernel):
         return {**factors_record(self), **self.categories.record(), "constant": self.constant}
 
     def page_columns(self) -> tuple[int, ...] | None:
-        """Return the indices of the categorical state columns, whose covariances the report's page needs as tables."""
+        """Return the indices of the categorical state columns, whose choices the report's web page looks up in tables.
+
+        The tables hold covariances of the choices.
+        """
         return self.states.columns.categorical
 
 

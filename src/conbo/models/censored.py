@@ -72,10 +72,10 @@ class CensoredPosterior(ExactPosterior):
     def conditioned_on(
         self, points: Tensor, rewards: Tensor, noise: Tensor | None, seeds: Tensor | None = None
     ) -> "CensoredPosterior":
-        """Return the posterior given these observations instead of its own, with the same hyperparameters and floor.
+        """Return the posterior given other observations, with the same hyperparameters and floor.
 
-        `noise` and `seeds` are ignored, because models of clipped rewards learn the noise and have no effects of
-        simulator seeds.
+        The given `rewards` (n,) at `points` (n, d) replace the observations of this posterior. `noise` and `seeds` are
+        ignored, because models of clipped rewards learn the noise and have no effects of simulator seeds.
         """
         return condition_censored(self.kernel, self.constant, self.noise, points, rewards, self.floor)
 

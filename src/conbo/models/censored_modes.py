@@ -40,9 +40,9 @@ def settled_sites(start: Mode, points: Tensor, rewards: Tensor, noise: Expected,
 
 
 def nearly_exact(mode: Mode) -> bool:
-    """Return whether the model with the hyperparameters of this mode describes nearly exact rewards.
+    """Return whether rewards have almost no noise in the model with the hyperparameters of this mode.
 
-    Its noise variance must be constant and at most MOST_NOISE, and it must have no output warping.
+    The noise variance must be constant and at most MOST_NOISE, and the model must have no output warping.
     """
     noise = mode.target.noise_of(mode.parameters)
     return mode.output is None and not isinstance(noise, HeteroscedasticNoise) and float(noise) <= MOST_NOISE

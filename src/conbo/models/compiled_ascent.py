@@ -42,7 +42,8 @@ def ascend(
     κ are the action's correlations with `points`, and κ_new is its correlation with the function's own row of
     `new_points`. The arguments are the fields of `ActionFunctions`, its `box`, and the arguments of its `maximize`.
     `first_radius` is the first radius of the trust region, and `constants` holds the fields `mean_constant` and
-    `slope_constant`. The results are the fields of `Maxima`. Their means and slopes include these constants.
+    `slope_constant`. The results are the fields of `Maxima`: the maximizers, their means, their slopes, and their
+    correlations with `points`. The means and slopes include the constants.
     """
     rows, q, features = starts.shape
     n = len(points)
@@ -90,10 +91,10 @@ def ascend(
 def _limit_arrays(limits: FeatureLimits, f: int) -> tuple[Array, ...]:
     """Return the arrays that `loops.ascent` needs to keep the f numeric columns of actions within J linear constraints.
 
-    The first four arrays describe the constraints, as `loops.limits` defines them: coefficients (J, f), room (rows, J),
-    edges (2, J) and shapes (6, f), where `rows` counts the functions to maximize. The other three are scratch memory:
-    (J + f + 2, f) for normals, a matrix and two vectors; (J,) for slacks; and (J + 2 f,) for flags of active
-    constraints and bounds.
+    The first four arrays describe the constraints (see `loops.limits`): coefficients (J, f); room (rows, J), the bounds
+    on the action's terms, with a row for each function to maximize; edges (2, J), which are tolerances; and shapes
+    (6, f), the scales of the columns. The other three are scratch memory: (J + f + 2, f) for normals, a matrix and two
+    vectors; (J,) for slacks; and (J + 2 f,) for flags of active constraints and bounds.
     """
     coefficients, edges, shapes = limits.shapes.compiled
     n_limits = len(coefficients)

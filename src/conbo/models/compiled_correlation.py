@@ -1,6 +1,6 @@
-"""Correlations of a `Factor`, and weighted sums of them, by compiled loops.
+"""Correlations between states or between actions, and weighted sums of them, by compiled loops.
 
-Searches need them in many small batches, for each of which torch would make a dozen calls.
+Searches need them in many small batches, and torch would need a dozen calls for each batch.
 """
 
 from math import prod

@@ -39,7 +39,10 @@ def factorize_and_invert(matrices: Tensor, noise: Tensor) -> tuple[Tensor, Tenso
 
 
 def failures(factors: Array) -> NDArray[np.bool_]:
-    """Return flags (r,) of the matrices for which the loop found no Cholesky factor, given its output `factors`."""
+    """Return flags (r,) of the matrices that have no Cholesky factor, given the compiled loop's output (r, n, n).
+
+    If a matrix has none, some diagonal entry of its output is not finite or not positive.
+    """
     diagonal = np.einsum("rnn->rn", factors)
     return ~(np.isfinite(diagonal) & (diagonal > 0.0)).all(-1)
 

@@ -29,8 +29,8 @@ def pullback(profile: str, n_states: int, features: Array, matrix: Tensor, gradi
     """Convert gradients with respect to covariances of n points into those with respect to parameters of r kernels.
 
     `gradient` (r, n, n) is symmetric, and taken with respect to the covariances `matrix` (r, n, n) that `covariance`
-    returns for the same `features`. The results are with respect to the log-lengthscales (r, width), one for each
-    scaled input, and to log σ² (r,).
+    returns for the same `features`. The results are gradients with respect to the log-lengthscales (r, width), one for
+    each scaled input, and with respect to the logarithms (r,) of the kernels' variances.
     """
     r, width, n = features.shape
     of_lengthscales, of_variance = np.zeros((r, width)), np.zeros(r)

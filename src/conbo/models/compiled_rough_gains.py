@@ -15,7 +15,7 @@ from conbo.loops.profiles import coefficients
 class CompiledReactions:
     """Computes by a compiled loop how the posterior means in m states change with one more reward.
 
-    Every state has a best action and k basins: here, actions at which the posterior mean has a local maximum.
+    Every state has a best action and k basins, which are actions at which the posterior mean has a local maximum.
 
     Parameters
     ----------

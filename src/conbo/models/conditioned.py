@@ -160,7 +160,7 @@ class Conditioned:
     def prior_variance(self, states: Tensor) -> Tensor:
         """Return the prior variance (c,) of the noise-free reward in states (c, d_s).
 
-        Callers use it as the scale of rounding errors.
+        Callers use it to judge how large the rounding errors of posterior variances are.
         """
         return self.kernel.variance(self.kernel.states.scaled(states))
 

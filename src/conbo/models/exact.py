@@ -71,8 +71,8 @@ class ExactPosterior(Conditioned):
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
         """Return flags (m,): which states (m, d_s) have a correlation of at least `least` with a known state (k, d_s).
 
-        For this, lengthscales above LARGEST_LENGTHSCALE are reduced to it, because the best action may change faster
-        with the state than the rewards do.
+        The correlation is that of the kernel over states, in which lengthscales above LARGEST_LENGTHSCALE are reduced
+        to this value, because the best action may change faster with the state than the rewards do.
         """
         factor = self.kernel.states
         factor = replace(factor, lengthscales=factor.lengthscales.clamp_max(LARGEST_LENGTHSCALE))
@@ -134,9 +134,11 @@ class ExactPosterior(Conditioned):
     def conditioned_on(
         self, points: Tensor, rewards: Tensor, noise: Tensor | None, seeds: Tensor | None = None
     ) -> "ExactPosterior":
-        """Return the posterior given these observations instead of its own, with the same hyperparameters.
+        """Return the posterior given other observations, with the same hyperparameters.
 
-        The simulator `seeds` are ignored, because this model has no effects of seeds.
+        The given `rewards` (n,) at `points` (n, d) replace the observations of this posterior. `noise` (n,) holds the
+        variances of their noise; if it is None, the noise of this posterior is used. The simulator `seeds` are ignored,
+        because this model has no effects of seeds.
         """
         known = self.noise if noise is None else noise
         return condition(self.kernel, self.constant, known, points, rewards, self.noise)

@@ -144,7 +144,8 @@ class ExactGains:
     def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
         """Return a fast function that estimates knowledge gradients (r, m) of candidates (r, d) in states (m, d_s).
 
-        The estimates are rough (see `RoughGains`). But if `rule.nodes` is None, they are the same as those of `at`.
+        The estimates are rough, because the function does not search for the best actions after a new reward (see
+        `RoughGains`). If `rule.nodes` is None, no search is needed, and the estimates are the same as those of `at`.
         """
         if self.rule.nodes is not None:
             known = next((gains for of_states, gains in self._rough if of_states is states), None)
@@ -164,9 +165,9 @@ class ExactGains:
 
 @dataclass
 class SelectedSets:
-    """Those of the r sets of states in `StatesAhead` that the current candidates use.
+    """The sets of states that the current candidates use, selected from the r sets of a `StatesAhead`.
 
-    It also holds the actions that the last searches found best in these states; the next searches start from them.
+    With them are the actions that the last searches found best in these states; the next searches start from them.
     """
 
     indices: Tensor  # (k,), indices of these sets among all sets
@@ -194,8 +195,8 @@ class StatesAhead:
     def is_recordable(self) -> bool:
         """Whether calls can be recorded on a GPU, as a CUDA graph.
 
-        They can, unless there are categories, integer actions, constraints or effects of seeds, or the kernel or one of
-        its profiles is the user's own.
+        They can, unless there are categories, integer actions, constraints or effects of simulator seeds, or the kernel
+        or one of its profiles is the user's own.
         """
         gains, kernel = self._gains, self._gains.posterior.kernel
         space = gains.pool.space
@@ -264,8 +265,8 @@ class StatesAhead:
 
         The k·m functions are posterior means after a new reward that is z standard deviations above its prediction: for
         each of k candidates, one in each of m states. At z = 0, the initial action is the best action of the state
-        before that reward. At other nodes, a few Newton steps from each of two possible starts decide
-        (`_possible_starts` and `_best_start`).
+        before that reward. At other nodes, a few Newton steps are taken from each of two possible starts, and the
+        initial action is the better end point (see `_possible_starts` and `_best_start`).
         """
         best = self._gains.policy(states)
         moving = nodes.nonzero().squeeze(-1)

@@ -75,8 +75,9 @@ class RoughGains:
 
         The first result is the best action of each of m states, as f scaled inputs (m, f). The second is the gradient,
         with respect to the best action, of its prior covariances with the n observed rewards (m, f, n). The third is
-        the inverse Cholesky factor (m, f, f) of the negated Hessian of the posterior mean at the best action. Its
-        columns are zero for inputs that cannot move. All of it is zero if the negated Hessian is not positive definite.
+        the inverse Cholesky factor (m, f, f) of the negated Hessian of the posterior mean at the best action. In this
+        inverse factor, the columns of inputs that cannot move are zero, and all columns are zero if the negated Hessian
+        is not positive definite.
         """
         factor = self._posterior.kernel.actions
         features = factor.scaled(self.best.actions)  # (m, features)
@@ -98,7 +99,7 @@ class RoughGains:
 
     @cached_property
     def _compiled(self) -> CompiledReactions:
-        """The compiled form of `_reactions`: a function that computes how the m states react to new rewards."""
+        """The compiled form of `_reactions`: computes how posterior means in the m states change after new rewards."""
         best, old_gradient, whitening = self._curvature
         name = self._posterior.kernel.actions.profile.name
         return CompiledReactions(name, self._basins, best, self._basin_old, old_gradient, whitening)
@@ -131,11 +132,11 @@ class RoughGains:
         slope · z. The first k slopes of a state are those at its basins (local maxima of the posterior mean). The last
         one, that of the candidate's own action, is filled in by the caller. A gain is how much the highest mean of a
         state is expected to rise because the best action moves with z, to second order in z. It is capped at
-        UNIT_LINE_GAIN · |A| / sd, the largest expected gain from an action with slope |A| / sd.
+        UNIT_LINE_GAIN · |A| / sd, the largest expected gain from an action with slope |A| / sd. Here A is `new_scale`,
+        and sd is the standard deviation of the new reward, which `ahead` holds.
 
-        `new_scale` and `new_offset` (r, m) are A and B between each candidate's state and the m states, where the
-        kernel is A κ + B, and κ is the correlation of actions. `ahead` holds the standard deviation sd of each new
-        reward.
+        `new_scale` and `new_offset` (r, m) are the terms A and B of the kernel A κ + B, between each candidate's state
+        and the m states, where κ is the correlation of actions.
         """
         factor, (m, k, f) = self._posterior.kernel.actions, self._basins.shape
         actions, sd, variance = ahead.actions, ahead.sd[:, None], ahead.sd.square()[:, None]

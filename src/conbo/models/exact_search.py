@@ -81,7 +81,7 @@ class BestActionsOnce:
         self._known: list[BestActions] = []  # at most one record, of all known states
 
     def __call__(self, states: Tensor) -> BestActions:
-        """Return the best actions of states (m, d_s)."""
+        """Return the best actions of states (m, d_s); search only in states that are not in the cache."""
         keys = [tuple(state) for state in states.tolist()]
         new = {key: row for row, key in enumerate(keys) if key not in self._rows}
         if new or not self._known:
@@ -137,7 +137,10 @@ def polish_integers(
 
 
 def _neighbor(parameter: Integer, values: Tensor, direction: int) -> Tensor:
-    """Return the next integers above (direction 1) or below (-1) `values`; both are encoded in the unit interval."""
+    """Return the next integers above (direction 1) or below (-1) `values`, but none outside the parameter's range.
+
+    `values` and the result are encoded in the unit interval.
+    """
     here = np.floor(parameter.scale.from_unit(values.cpu().numpy()) + 0.5)
     there = np.clip(here + direction, parameter.low, parameter.high)
     return torch.from_numpy(parameter.encode(there)).to(values)

@@ -46,14 +46,17 @@ class Factor:
 
     @cached_property
     def feature_scales(self) -> Tensor:
-        """Factors (width,) by which features are scaled: the profile's `unit` divided by each feature's lengthscale."""
+        """Factors (width,) that turn features into scaled inputs: the profile's `unit` divided by each lengthscale.
+
+        The `unit` of a profile is the distance between scaled inputs of points that are one lengthscale apart.
+        """
         return self.profile.unit / self.lengthscales[list(self.columns.owner)]
 
     @cached_property
     def box(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Lower bounds and upper bounds on scaled inputs, and flags of those that searches may change: each (width,).
+        """Three tensors (width,): lower and upper bounds on scaled inputs, and flags of the inputs of numeric columns.
 
-        Searches change only inputs from numeric columns.
+        Searches change only the inputs of numeric columns.
         """
         upper = self.feature_scales
         free = torch.zeros(len(upper), dtype=torch.bool, device=upper.device)
@@ -64,7 +67,7 @@ class Factor:
         """Turn points into scaled inputs, whose distances determine the correlation.
 
         The method warps the points, turns their columns into features (see `Columns`), divides every feature by the
-        lengthscale of its column, and multiplies it by the profile's `unit`.
+        lengthscale of its column, and multiplies it by `unit`, a constant of the profile.
 
         Parameters
         ----------
@@ -85,7 +88,7 @@ class Factor:
         Parameters
         ----------
         features
-            Scaled inputs (..., width). Those of points outside the unit cube are clamped to it.
+            Scaled inputs (..., width). They may belong to points outside the unit cube, which are clamped to it.
 
         Returns
         -------
@@ -98,8 +101,8 @@ class Factor:
     def in_unit_cube(self, gradient: Tensor, features: Tensor) -> Tensor:
         """Convert gradients with respect to scaled inputs (..., width) into gradients with respect to points (..., d).
 
-        `features` (..., width) are the scaled inputs at which the gradients were taken. With respect to categories, the
-        results are zero.
+        `features` (..., width) are the scaled inputs at which the gradients were taken. The results are zero in
+        categorical columns.
         """
         gradient = gradient * self.feature_scales
         if self.columns.categorical:
@@ -109,7 +112,10 @@ class Factor:
         return gradient if self.warp is None else gradient * self.warp.slope(self.unscaled(features))
 
     def tables(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Compute the correlation φ and the quantities ψ and χ, from which its derivatives follow (see `Profile`).
+        """Compute the correlation φ of points, and two quantities ψ and χ, from which the derivatives of φ follow.
+
+        The gradient of φ with respect to the scaled inputs a of one point is -ψ (a-b), where b are those of the other
+        point. The Hessian is -ψ I + χ (a-b)(a-b)ᵀ.
 
         Parameters
         ----------

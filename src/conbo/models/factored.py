@@ -98,7 +98,10 @@ def _grown(rows: Rows, ends: list[int], known: Tensor, jitter: float) -> Tensor 
 
 
 def _block(matrix: Tensor, jitter: float) -> Tensor | None:
-    """Return the Cholesky factor of a matrix with jitter on the diagonal; None if it is not positive definite."""
+    """Add jitter to the diagonal of a matrix in place, and return the Cholesky factor of the sum.
+
+    The result is None if the sum is not positive definite.
+    """
     if jitter > 0:
         matrix.diagonal().add_(jitter)
     factor, failed = factorize(matrix)
@@ -106,5 +109,8 @@ def _block(matrix: Tensor, jitter: float) -> Tensor | None:
 
 
 def _finite(rows: Rows, ends: list[int]) -> bool:
-    """Return whether the covariance matrix is finite; it is computed in blocks of rows that end at `ends`."""
+    """Return whether all entries of a matrix are finite.
+
+    The function `rows` computes the matrix, in blocks of rows that end at the row numbers `ends`.
+    """
     return all(bool(rows(first, last).isfinite().all()) for first, last in zip([0, *ends], ends, strict=False))

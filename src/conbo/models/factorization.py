@@ -28,8 +28,8 @@ def factorize(matrices: Tensor) -> tuple[Tensor, Tensor]:
 def cholesky_solved(factors: Tensor, columns: Tensor) -> Tensor:
     """Return K⁻¹ times the given c columns (..., n, c), where `factors` (..., n, n) are lower Cholesky factors of K.
 
-    For few columns this is several times faster than `torch.cholesky_solve`, which copies the factors; and unlike that
-    function it can be recorded on a GPU.
+    For few columns this is several times faster than `torch.cholesky_solve`, which copies the factors. Unlike that
+    function, it can be captured in a CUDA graph.
     """
     half = torch.linalg.solve_triangular(factors, columns, upper=False)
     return torch.linalg.solve_triangular(factors.mT, half, upper=True)
@@ -38,8 +38,8 @@ def cholesky_solved(factors: Tensor, columns: Tensor) -> Tensor:
 def cholesky(matrix: Tensor) -> Tensor:
     """Return the lower Cholesky factor of a matrix (n, n).
 
-    If rounding made the matrix indefinite, a small jitter is added to its diagonal. It is multiplied by ten until the
-    factor exists. Raises ConboError if the matrix has an infinite or undefined entry.
+    If rounding made the matrix indefinite, a small jitter is added to its diagonal. The jitter is multiplied by ten
+    until the factor exists. Raises ConboError if the matrix has an infinite or undefined entry.
     """
     factor, failed = factorize(matrix)
     jitter = max(1e-10 * float(matrix.diagonal().mean()), 1e-300)

@@ -160,7 +160,8 @@ class FeatureLimits:
     def contains(self, x: Tensor) -> Tensor:
         """Return which of q actions x (r, q, width) in each of r states satisfy the linear constraints: (r, q).
 
-        Violations within rounding errors are tolerated only for equalities and for constraints on integers alone.
+        Actions are given as scaled inputs. Violations within rounding errors are tolerated only for equalities, and for
+        constraints that involve only integers.
         """
         slack = self.room[:, None] - self._values(x)[0] @ self.shapes.coefficients.mT
         margins, rounding = self.shapes.edges
@@ -169,7 +170,8 @@ class FeatureLimits:
     def project(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Move q actions x (r, q, width) in each of r states to nearby ones that satisfy the linear constraints.
 
-        The second result (r, q) says which of the actions satisfy the constraints after the move.
+        Actions are given and returned as scaled inputs. The second result (r, q) says which of the actions satisfy the
+        constraints after the move.
         """
         inside = self.contains(x)
         rows = (~inside).nonzero()[:, 0]
@@ -187,7 +189,7 @@ class FeatureLimits:
     def inside(self, x: Tensor) -> Tensor:
         """Return q actions x (r, q, width) in each of r states, with infeasible ones moved to feasible ones nearby.
 
-        An action stays infeasible if its state has no feasible action.
+        Actions are given and returned as scaled inputs. An action stays infeasible if its state has no feasible action.
         """
         feasible = torch.from_numpy(self.space.contains(self._points(x).numpy(force=True))).to(x.device)
         if bool(feasible.all()):
@@ -198,7 +200,10 @@ class FeatureLimits:
         return moved
 
     def snapped(self, x: Tensor) -> Tensor:
-        """Move q actions x (r, q, width) in each of r states to nearby feasible ones, and round integers."""
+        """Move q actions x (r, q, width) in each of r states to nearby feasible ones, and round integers.
+
+        Actions are given and returned as scaled inputs.
+        """
         return self.factor.scaled(snap(self.space, self._points(x))[..., self.space.n_state_dims :])
 
     def cut(self, starts: Tensor, ends: Tensor) -> Tensor:

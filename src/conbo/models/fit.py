@@ -152,7 +152,8 @@ def fit(
     warping. `map_rewards` allows output warping, and models that treat the lowest rewards as clipped. At most `members`
     models are returned, and none of negligible probability. If there are `earlier` fits to an initial part of these
     rewards, only their models are fitted again, starting from their hyperparameters; if that fails, all models are
-    tried. If some families have effects of simulator seeds, the last column of the points is the seed.
+    tried. If some kernel families of `structures` have effects of simulator seeds, the last column of the points is
+    the seed.
 
     The result is a pure function of the arguments, `earlier` included. Nothing else that was fitted before affects it.
     """
@@ -220,8 +221,9 @@ def censored_modes(
 ) -> list[Mode]:
     """Return the modes of the hyperparameters of all models, for rewards that are clipped at a floor.
 
-    Arguments are as in `all_modes`. The list is empty if the best model is not `nearly_exact`: if it has much noise,
-    heteroscedastic noise or output warping. The caller then does not treat rewards as clipped.
+    A mode is a local maximum of the posterior density. `noise` is the name of the noise's prior, `warp` allows input
+    warping, and with `several`, a family may contribute more than one mode. The list is empty if the best model has
+    much noise, heteroscedastic noise or output warping. The caller then does not treat rewards as clipped.
     """
     free = rewards > floor
     best = best_of(all_modes(structures, points[free], rewards[free], noise, False, True, False))
@@ -308,7 +310,7 @@ def restored(
     noise: Tensor | None = None,
     small_noise: bool = False,
 ) -> Fit:
-    """Return the fit that a record describes, given the families, points and noise that it was fitted with."""
+    """Return the fit that a record describes, given the kernel families, points and noise of that fit."""
     family = structures.read(record)
     expected: Expected = "varying" if record["varying"] else "small" if small_noise else "moderate"
     nothing = structures.seen_by(family, points[:0]).cpu()

@@ -46,7 +46,7 @@ def averaged(
     posterior density is overestimated by the distribution that they come from then have less weight.
 
     The result is for predictions only. Unlike in other mixtures, the members are not sorted by weight. Means and
-    variances do not depend on their order, but `leader` need not be the most probable member.
+    variances do not depend on their order, but the first member (`Mixture.leader`) need not be the most probable.
     """
     members: list[Posterior] = []
     weights: list[float] = []

@@ -139,12 +139,15 @@ class ProductFamily:
 
     @property
     def typical_loadings(self) -> tuple[float, ...]:
-        """Prior means of the loadings (parameters that may be negative); empty: this family has none."""
+        """Prior means of the loadings, which are parameters that may be negative; empty, as this family has none."""
         return ()
 
     @property
     def largest_loadings(self) -> tuple[float, ...]:
-        """Largest allowed absolute values of the loadings (parameters that may be negative); empty: there are none."""
+        """Largest allowed absolute values of loadings, which are parameters that may be negative.
+
+        Empty, because this family has no loadings.
+        """
         return ()
 
     @property

@@ -147,7 +147,11 @@ class LogPosterior:
 
     @cached_property
     def _of_terms(self) -> TermLikelihoods:
-        """The object that computes log-likelihoods by compiled loops; usable only for a sum of `ProductTerm`s."""
+        """The object that computes log-likelihoods by compiled loops.
+
+        It is used only if the covariance is a sum of terms σ² φ_S φ_X: a variance times correlations of states and of
+        actions.
+        """
         return TermLikelihoods(self._terms, self.points, self.rewards, self._n_kernel)
 
     def with_rewards(self, parameters: Tensor, rewards: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -233,10 +237,10 @@ class LogPosterior:
     def draws(self, parameters: Tensor, pairs: int) -> Tensor:
         """Draw parameters (2 · pairs, p) around a mode from Laplace's approximation N(mode, H⁻¹), within the bounds.
 
-        `parameters` (p,) is the mode, and H holds the negated second derivatives there. Draws come in pairs mode ±
-        step, whose mean is the mode, and are then clamped to the bounds. Every call uses the same random numbers. They
-        are multiplied by the symmetric square root of H⁻¹. It does not depend on the signs of eigenvectors, which
-        differ between platforms.
+        `parameters` (p,) is the mode, and H holds the negated second derivatives of the log-density there. Draws come
+        in pairs mode ± step, whose mean is the mode, and are then clamped to the bounds. With parameters in units of
+        their prior widths, a step is the symmetric square root of H⁻¹ times normal random numbers, which are the same
+        in every call. This root does not depend on the signs of eigenvectors, which differ between platforms.
         """
         curvatures, directions = torch.linalg.eigh(self._second_derivatives(parameters)[0])
         normal = torch.randn(pairs, len(parameters), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -325,7 +329,7 @@ class LogPosterior:
     def _by_kind(self, *values: float | tuple[float, ...]) -> Array:
         """Return an array (p,) with one value for every parameter.
 
-        `values` has one entry for each kind of parameter, in their order: lengthscales, variances, loadings, noise
+        `values` has one entry for each kind of parameter, in this order: lengthscales, variances, loadings, noise
         level, noise slopes. An entry is one number for all parameters of its kind, or a tuple with one number for each.
         """
         pairs = zip(values, self._counts, strict=True)
@@ -361,8 +365,10 @@ class LogPosterior:
     def _own_noise(self, parameters: Array) -> tuple[Array, Callable[[Array], list[Array]]]:
         """Return the noise variances of n rewards for r sets of p parameters (r, p), and their pullback.
 
-        The results are those of `_noise`, but without the variances of the pseudo-observations that replace clipped
-        rewards.
+        The variances are (r, n) if the noise is heteroscedastic; (r, 1) if they are the same for all rewards; and (n,)
+        if they are known. They do not include the variances of pseudo-observations, which replace clipped rewards. The
+        pullback converts a gradient (r, n) with respect to the variances into gradients with respect to the parameters
+        of the noise.
         """
         if not isinstance(self.noise, str):
             return self.noise.numpy(force=True), lambda _: []

@@ -161,9 +161,10 @@ class MainEffectsKernel(Kernel):
 
     @cached_property
     def _ratio(self) -> Tensor:
-        """Factors that convert the scaled inputs of the interaction to those of the state's main effect.
+        """Factors that convert scaled inputs of states from the interaction's lengthscales to the main effect's.
 
-        Scaled inputs are states divided by lengthscales, and the two parts of the kernel have different lengthscales.
+        The interaction is the kernel without main effects. Scaled inputs are states divided by lengthscales, and the
+        main effect of the state has lengthscales of its own.
         """
         return self.state_effect.feature_scales / self.states.feature_scales[self._features]
 
@@ -274,9 +275,9 @@ class MainEffectsFamily(ExtendedFamily):
     def from_interaction(self, parameters: Tensor) -> Tensor:
         """Return parameters (p,) to start a fit from, given the fitted parameters of the family without main effects.
 
-        Each variance of the family without main effects starts at a third of its fitted value, and that of each main
-        effect at a third of the sum of these fitted values. Loadings do not change. The state's main effect starts with
-        the fitted lengthscales of states.
+        Each variance of the family without main effects starts at a third of its fitted value, and the variance of each
+        main effect at a third of the sum of these fitted values. Loadings do not change. The state's main effect starts
+        with the fitted lengthscales of states.
         """
         own, n_l, n_v = parameters[None].clone(), self.family.n_lengthscales, self.family.n_variances
         total = own[:, n_l : n_l + n_v].exp().sum().log()
@@ -297,6 +298,10 @@ class MainEffectsFamily(ExtendedFamily):
         return torch.cat([lengthscales, own, rest], -1), effect, main
 
     def _joined(self, own: Tensor, effect: Tensor, main: Tensor) -> Tensor:
-        """Join the parts of r sets of p parameters into a tensor (r, p); the inverse of `_split`."""
+        """Join three parts of r sets of p parameters into a tensor (r, p), in the order of this family's parameters.
+
+        `own` has all parameters of the family without main effects, `effect` the log-lengthscales of the state's main
+        effect, and `main` the log-variances of the main effects of action and state.
+        """
         n_l, n_v = self.family.n_lengthscales, self.family.n_variances
         return torch.cat([own[:, :n_l], effect, own[:, n_l : n_l + n_v], main, own[:, n_l + n_v :]], -1)

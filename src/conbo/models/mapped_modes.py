@@ -42,9 +42,9 @@ def with_mapped_rewards(
     First, a grid of maps is tried, with hyperparameters at the default starts of the first family. If no map raises the
     highest log-density over these starts by more than `map_margin` nats, the result is an empty list. It is also empty
     if the median reward equals the best one. If neither is the case, local searches look for modes of every family. A
-    mode is kept if its log-density exceeds that of the best plain mode by more than `map_margin` - EFFECT_REACH nats.
-    Searches that cannot reach this goal are stopped early. If `all_modes` is true, a family contributes all its
-    distinct modes that are kept, otherwise only the best.
+    mode is kept if its log-density exceeds that of every `plain` mode by more than `map_margin` - EFFECT_REACH nats,
+    where EFFECT_REACH is a tolerance. Searches that cannot reach this goal are stopped early. If `all_modes` is true, a
+    family contributes all its distinct modes that are kept, otherwise only the best.
     """
     points, rewards = plain[0].target.points, plain[0].target.rewards
     maps = learned_maps(rewards)

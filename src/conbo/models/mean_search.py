@@ -18,7 +18,7 @@ TOLERANCE = 1e-7  # expected gain of a step (standardized reward) below which th
 
 
 class HasMean(Protocol):
-    """The methods of a posterior that the search needs: its mean, and the mean's gradient."""
+    """The methods of a posterior that the search for best actions needs: the mean, and the mean with its gradient."""
 
     def mean(self, points: Tensor) -> Tensor:
         """Posterior mean (n,) of the noise-free reward at points (n, d)."""

@@ -47,7 +47,10 @@ class Mixture:
 
     @property
     def leader(self) -> Posterior:
-        """The posterior of the most probable model."""
+        """The posterior of the first member.
+
+        It is the most probable model, except in averages over drawn hyperparameters, whose members are not sorted.
+        """
         return self.members[0]
 
     def most_probable(self, share: float) -> Posterior:
@@ -147,7 +150,7 @@ class Mixture:
         return self.leader.state_correlation(a, b)
 
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
-        """Return flags (m,): which states (m, d_s) resemble a known state (k, d_s) under every averaged model.
+        """Return flags (m,): which states (m, d_s) resemble one of k known states (k, d_s) under every averaged model.
 
         Two states resemble each other if their correlation is at least `least`.
         """
@@ -217,9 +220,9 @@ class Mixture:
         return {"members": [{"weight": weight, **(record or {})} for weight, record in pairs]}
 
     def page_record(self, space: Space) -> dict[str, Any] | None:
-        """Return the weights and page records of all averaged models; None if one of them has no page record.
+        """Return the values from which the report's web page computes the mixture; None if the page cannot do so.
 
-        The report's web page computes the posterior from them.
+        The values are the weights of the averaged models, and the `page_record` of each model.
         """
         records = [member.page_record(space) for member in self.members]
         if any(record is None for record in records):

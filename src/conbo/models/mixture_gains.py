@@ -48,20 +48,20 @@ class MixtureGains:
 
 @dataclass(frozen=True)
 class WeightedGains:
-    """The weighted sum of several models' knowledge gradients, for the same k candidates and m states each."""
+    """The weighted sum of several models' knowledge gradients, for the same k candidates, each in m states."""
 
     gains: Sequence[StateGains]
     weights: Tensor  # (members,)
 
     @property
     def values(self) -> Tensor:
-        """Knowledge gradients (k, m) of k candidates in m states each."""
+        """Knowledge gradients (k, m) of k candidates, each in m states."""
         return weighted(self.weights, [gain.values for gain in self.gains])
 
     def gradient(self, weights: Tensor) -> Tensor:
         """Return the gradients (k, d) of Σ_i weights[:, i] values[:, i] with respect to the k candidates.
 
-        The sum, with `weights` (k, m), is over the m states.
+        The sum is over the m states of a candidate, and `weights` is (k, m).
         """
         return weighted(self.weights, [gain.gradient(weights) for gain in self.gains])
 

@@ -2,11 +2,11 @@
 
     log p(rewards | model) ≈ log p(rewards, θ | model) + ½ log |2π H⁻¹| + aᵀθ + ½ aᵀH⁻¹a
 
-Here θ is the mode, and H holds the negated second derivatives of the log-density at θ.  The terms with a come
-from a Jacobian, because most parameters are logarithms of quantities, while their priors are densities of the
-quantities themselves: a is 1 for such parameters and 0 for others (see `Peak`).  The functions `with_...` fit variants
-of a model: the same model with main effects, input warping or heteroscedastic noise added.  The search for a variant
-starts from the mode of the plain model.
+Here θ is the mode, and H holds the negated second derivatives of the log-density at θ.  The terms with the vector a
+come from a Jacobian, because most parameters are logarithms of quantities, while their priors are densities of the
+quantities themselves: the entry of a is 1 for such a parameter and 0 for others (see `Peak`).  The functions `with_...`
+fit variants of a model: the same model with main effects, input warping or heteroscedastic noise added.  The search for
+a variant starts from the mode of the plain model.
 """
 
 from collections.abc import Iterable, Sequence
@@ -61,7 +61,7 @@ class Mode:
 
     @cached_property
     def evidence(self) -> float:
-        """The log evidence in nats: Laplace's estimate plus `log_odds`, unless `stated_evidence` replaces both."""
+        """The log evidence in nats: `stated_evidence` if given, otherwise `laplace` plus the correction `log_odds`."""
         return self.laplace + self.log_odds if self.stated_evidence is None else self.stated_evidence
 
     @cached_property

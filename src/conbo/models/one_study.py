@@ -38,9 +38,10 @@ def of_study(place: float, rows: Tensor) -> Tensor:
 
 
 def of_both(earlier: Observations, these: Observations) -> Observations:
-    """Join the observations of an earlier study and of this one, with the code of its study in front of every point.
+    """Join the observations of an earlier study and of this one.
 
-    The joint observations have known noise variances only if both studies have them.
+    Every point gets a new first column that says which study it belongs to. The joint observations have known noise
+    variances only if both studies have them.
     """
     noise = None
     if earlier.noise is not None and these.noise is not None:
@@ -130,7 +131,7 @@ class OneStudy:
         return self.whole.state_lengthscales[1:]
 
     def state_features(self, states: Tensor) -> Tensor:
-        """Return states (..., d_s) as features of the joint posterior; similar states have similar features."""
+        """Return states (..., d_s) as feature vectors; the closer two vectors, the more similar the states."""
         return self.whole.state_features(_of_this(states))
 
     def state_correlation(self, a: Tensor, b: Tensor) -> Tensor:
@@ -156,7 +157,7 @@ class OneStudy:
     def even_actions(self, actions: Tensor) -> Tensor:
         """Return the pool `actions` (p, d_x) with the inverse input warping applied to every second action.
 
-        The given actions are evenly spread; the moved ones are evenly spread after warping.
+        The given actions are evenly spread in the unit cube; the changed ones are evenly spread after warping.
         """
         return self.whole.even_actions(actions)
 
@@ -190,7 +191,10 @@ class OneStudy:
         return None if drawn is None else _Paths(drawn)
 
     def record(self) -> dict[str, Any] | None:
-        """Return the joint model's record, with the earlier observations as `prior`; None if it has no record."""
+        """Return the joint model as plain values, for a saved policy; None if the model cannot be saved.
+
+        The entry `prior` holds the observations of the earlier study.
+        """
         model, earlier = self.whole.record(), self.earlier
         if model is None:
             return None
@@ -226,7 +230,7 @@ class _Search:
 
 @dataclass(frozen=True)
 class _Values:
-    """What one more reward is worth in each state, such as the knowledge gradient, for points of this study."""
+    """An acquisition function of this study's points, with one value for each state, such as the knowledge gradient."""
 
     whole: StateValue
 
@@ -241,7 +245,7 @@ class _Values:
 
 @dataclass(frozen=True)
 class _Gains:
-    """The values of this study's candidates in its states, such as knowledge gradients, and their derivatives."""
+    """The values of candidates in states of this study, such as knowledge gradients, and the values' gradients."""
 
     whole: StateGains
 

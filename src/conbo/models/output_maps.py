@@ -83,9 +83,10 @@ class OutputMap(ABC):
         return (self.moments(mean, known, noise)[1] / known).clamp_min(1e-300).sqrt()
 
     def gain(self, before: Tensor, gain: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Return how much the expected reward rises if the Gaussian process rises from `before` by `gain`, elementwise.
+        """Return how much the expected reward rises if the process's value rises from `before` by `gain`, elementwise.
 
-        `noise` is the variance of the process's noise. The second result is the derivative of this rise with
+        The process is the Gaussian process that models mapped rewards, `before` is its noise-free value before the
+        rise, and `noise` is the variance of its noise. The second result is the derivative of this rise with
         respect to `gain`.
         """
         after = before + gain
@@ -103,9 +104,9 @@ class LowTail(OutputMap):
     power: float = 0.0  # λ; zero stands for the logarithm
 
     def values(self, rewards: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Return the mapped and standardized rewards (n,), and their noise variances if `noise` (n,) is given.
+        """Return the mapped and standardized rewards (n,), and their noise variances (n,), or None if `noise` is None.
 
-        Noise variances are mapped to first order in the noise.
+        `noise` (n,) holds the noise variances before the map. They are mapped to first order (the delta method).
         """
         variances = None if noise is None else noise * (2 * self.log_slope(rewards)).exp()
         return (self.compressed(rewards) - self.shift) / self.scale, variances

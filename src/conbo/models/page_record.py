@@ -66,10 +66,10 @@ def heteroscedastic_noise(noise: HeteroscedasticNoise) -> dict[str, Any]:
 def state_tables(kernel: Kernel, space: Space) -> dict[str, Any] | None:
     """Return tables of A and B, the functions of two states s and s' in a kernel A(s, s') κ + B(s, s').
 
-    κ is the correlation of actions. The tables cover the categorical state columns with indices `page_columns()` of the
-    kernel: they have one row and one column for each combination of choices in these. In all other state columns, s and
-    s' are equal. The result is None if there are more than MOST_COMBINATIONS combinations, or if `page_columns()` is
-    None.
+    κ is the correlation of actions. `kernel.page_columns()` returns the indices of the categorical state columns for
+    which tables are needed. A table has one row (s) and one column (s') for each combination of choices in these state
+    columns; in all other state columns, s and s' are equal. The result is None if there are more than MOST_COMBINATIONS
+    combinations, or if `page_columns()` returns None, because the page then cannot compute the kernel.
     """
     columns = kernel.page_columns()
     counts = [] if columns is None else [space.state_categories[column] for column in columns]

@@ -7,13 +7,17 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Peak:
-    """Laplace's approximation at a mode θ of the parameters: a normal distribution, N(θ, H⁻¹).
+    """Laplace's approximation of the hyperparameters' posterior at a mode θ: the normal distribution N(θ, H⁻¹).
 
-    H holds the negated second derivatives of the log posterior density at θ. The log evidence is the log-density at θ
-    plus `log_volume` = ½ log |2π H⁻¹| + aᵀθ + ½ aᵀH⁻¹a. The terms with a come from a Jacobian, because most priors are
-    densities of exp(parameter): a is 1 for such parameters and 0 for others. In the last term, a is 0 for the noise
-    level, too, because the log-density as a function of this level is far from quadratic. With heteroscedastic noise,
-    `log_volume` also includes the constant that normalizes the prior of the slopes, which the log-density lacks.
+    H is the negated Hessian of the log posterior density at θ. The log evidence is this log-density at θ plus
+
+        `log_volume` = ½ log |2π H⁻¹| + aᵀθ + ½ aᵀH⁻¹a.
+
+    The vector a has a 1 for each parameter whose prior is a density of exp(parameter), and a 0 for each other one. So
+    the log Jacobian, which turns these priors into densities of the parameters, is aᵀθ at θ. The last term is due to
+    its change around θ. In this term, a also has a 0 for the noise level, in which the log-density is far from
+    quadratic. With heteroscedastic noise, `log_volume` includes another constant, which the log-density lacks: the one
+    that normalizes the prior of the slopes of the noise's log-variance.
     """
 
     mean: float  # the constant mean of the rewards

@@ -163,8 +163,8 @@ class LineGains:
     def gradient(self, weights: Tensor) -> Tensor:
         """Return the gradients (k, d) of Σ_i weights[:, i] values[:, i] with respect to the k candidates.
 
-        The sum, with `weights` (k, m), is over the m states. The actions to which the lines belong are held fixed,
-        which is right by the envelope theorem.
+        The sum, with `weights` (k, m), is over the m states. The actions to which the lines belong are held fixed;
+        by the envelope theorem, this does not change the gradients.
         """
         return self.lines.gradient(self.derivative * weights[..., None])
 
@@ -297,7 +297,7 @@ class ComparesStates(Protocol):
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
         """Return flags (m,): which states (m, d_s) have a correlation of at least `least` with a known state (k, d_s).
 
-        In such a state, the best action of the similar known state is a good initial point for a search.
+        In a flagged state, the best action of that known state is a good initial action for a search.
         """
 
     def similarity(self, points: Tensor, chosen: Tensor) -> Tensor:
@@ -305,7 +305,7 @@ class ComparesStates(Protocol):
 
 
 class LooksAhead(Protocol):
-    """The capability to predict how one more reward would change the posterior, and to draw whole functions."""
+    """The capability to predict how one more reward would change the posterior, and to draw functions from it."""
 
     @property
     def batches_look_ahead(self) -> bool:
@@ -314,8 +314,8 @@ class LooksAhead(Protocol):
     def even_actions(self, actions: Tensor) -> Tensor:
         """Return the pool `actions` (p, d_x) with the inverse input warping applied to every second action.
 
-        The given actions are evenly spread; the moved ones are evenly spread after warping. Without input
-        warping, nothing moves.
+        The given actions are evenly spread in the unit cube; the changed ones are evenly spread after warping. Without
+        input warping, no action changes.
         """
 
     def action_search(self, space: Space, actions: Tensor) -> ActionSearch:

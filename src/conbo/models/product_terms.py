@@ -28,9 +28,9 @@ WORK_PER_THREAD = 2 * 10**6  # least number r n³ of multiplications for each th
 
 @dataclass(frozen=True)
 class TermBlock:
-    """The columns of points that a correlation φ_S or φ_X of a `ProductTerm` depends on.
+    """The columns of points on which one of the two correlations of a `ProductTerm` depends.
 
-    Without columns, the correlation is 1 everywhere.
+    This is the correlation of states or that of actions. Without columns, it is 1 everywhere.
     """
 
     columns: Columns
@@ -50,11 +50,17 @@ class ProductTerm:
 
 @runtime_checkable
 class HasProductTerms(Protocol):
-    """A family of kernels whose covariance may be a sum of products σ² φ_S φ_X: see `ProductTerm`."""
+    """A family of kernels whose covariance may be a sum of product terms.
+
+    A product term is a variance times a correlation of states and a correlation of actions.
+    """
 
     @property
     def terms(self) -> tuple[ProductTerm, ...]:
-        """The terms σ² φ_S φ_X whose sum is the covariance; empty if the covariance is not such a sum."""
+        """The product terms whose sum is the covariance; empty if the covariance is not such a sum.
+
+        A product term is a variance times a correlation of states and a correlation of actions.
+        """
 
 
 def handles(terms: Sequence[ProductTerm], points: Tensor) -> bool:

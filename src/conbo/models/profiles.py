@@ -161,8 +161,8 @@ def _matern52_in_place(squared_distance: Tensor) -> Tensor:
 def matern52_spectrum(features: int, n: int, generator: torch.Generator) -> Tensor:
     """Draw n frequencies (features, n) from the spectral density of the Matérn-5/2 correlation.
 
-    They follow a multivariate t distribution with 5 degrees of freedom, divided by √5. `features` is the number of
-    input dimensions.
+    They are draws from a multivariate t distribution with 5 degrees of freedom, divided by √5. `features` is the number
+    of input dimensions.
     """
     normal = _normal(generator, features, n)
     return normal / _normal(generator, 5, n).square().sum(0).sqrt()

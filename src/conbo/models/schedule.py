@@ -28,7 +28,7 @@ SHORT_BLOCK = 32  # rows of a block beyond the first m: one more reward recomput
 
 
 def fitted_rewards(n: int) -> int:
-    """Return m: hyperparameters are fitted to the first m of n rewards."""
+    """Return m: hyperparameters are fitted to the first m of n rewards, or to MOST_FITTED of these m if m is larger."""
     step = _steps_until(n)
     return n if step is None else step
 

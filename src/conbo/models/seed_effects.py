@@ -52,7 +52,10 @@ class SeedEffect:
 
     @property
     def n_seeds(self) -> float:
-        """Number N of seeds that exist: infinite if `between` is 0, otherwise the N for which `between` is -1/(N-1)."""
+        """Number N of seeds that exist, which follows from the correlation `between` of two different seeds' effects.
+
+        N is infinite if `between` is 0. Otherwise it is the N for which `between` is -1/(N-1).
+        """
         return round(1 - 1 / self.between) if self.between else inf
 
     @property
@@ -61,7 +64,10 @@ class SeedEffect:
         return self.constant + (0.0 if self.function is None else self.function.outputscale)
 
     def scaled(self, points: Tensor) -> Features:
-        """Return points (n, d) as scaled inputs of the kernel `function`, or two tensors (n, 0) if that is None."""
+        """Return points (n, d) as scaled inputs of `function`, the kernel of the functions that seeds add to rewards.
+
+        If `function` is None, because seeds add only constants, the results are two tensors (n, 0).
+        """
         if self.function is None:
             return points[..., :0], points[..., :0]
         return self.function.scaled(points)
@@ -73,18 +79,19 @@ class SeedEffect:
         return self.constant + self.function.covariance(a, b)
 
     def shared(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return the correlations (p, q) of the effects of seeds a (p,) and b (q,): 1 if equal, otherwise `between`.
+        """Return the correlations (p, q) of the effects of seeds a (p,) and b (q,).
 
-        NEW_SEED equals no seed, not even itself.
+        They are 1 for equal seeds and `between` for different ones. NEW_SEED stands for any seed without a reward, so
+        it counts as different from all seeds, even from another NEW_SEED.
         """
         same = (a[:, None] == b) & (b != NEW_SEED)
         return torch.where(same, 1.0, self.between).to(torch.float64)
 
     def next_seed(self, seeds: Tensor) -> Tensor:
-        """Return the seed (1,) of a new reward, given those of n observed rewards (n,).
+        """Return the seed (1,) of a new reward, given the seeds (n,) of n observed rewards.
 
-        It is NEW_SEED, unless all N existing seeds have been used. Then it is the one that was used least often,
-        because the effect of a further seed would make the covariance indefinite.
+        It is NEW_SEED, which stands for any seed without a reward. If all N existing seeds have rewards, it is the seed
+        with the fewest rewards instead, because the effect of one more seed would make the covariance indefinite.
         """
         used, times = seeds.unique(return_counts=True)
         return seeds.new_tensor([NEW_SEED]) if len(used) < self.n_seeds else used[times.argmin()][None]
@@ -182,7 +189,7 @@ class SeededPosterior(ExactPosterior):
 
     @cached_property
     def _shared(self) -> Tensor:
-        """Correlations between the effects of the seeds of new rewards and those of the seeds of n observed rewards.
+        """Correlations between the seed effects in new rewards and those in the n observed rewards.
 
         The correlations are (1, n) if new rewards have the same seed at all candidates, and (c, n) if each of c
         candidates has its own seed.
@@ -190,7 +197,10 @@ class SeededPosterior(ExactPosterior):
         return self.effect.shared(self.next_seeds, self.seeds)
 
     def look_ahead(self, candidates: Tensor) -> LookAhead:
-        """Prepare predictions of how one more reward at each candidate (c, d), with its seed, changes the posterior."""
+        """Prepare predictions of how one more reward at each candidate (c, d) would change the posterior mean.
+
+        The new rewards are simulated with the seeds `next_seeds`.
+        """
         if not bool(self._shared.any()):
             return super().look_ahead(candidates)  # the effects of new seeds are only noise
         here, features = self.kernel.scaled(candidates), self.effect.scaled(candidates)
@@ -271,7 +281,7 @@ def condition_with_seeds(
 
     `constant` is the prior mean, and `effect` the prior covariance of what seeds add to the rewards. `noise` is the
     variance of the noise that remains when the seed is known: one number, or one for each reward (n,). `within` is this
-    variance for new rewards; by default, it is `noise`, or its mean.
+    variance for new rewards; by default, it is `noise`, or its mean if there is one per reward.
     """
     if within is None:
         within = float(noise.mean()) if isinstance(noise, Tensor) else noise

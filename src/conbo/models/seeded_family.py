@@ -50,7 +50,7 @@ class SeededFamily(ExtendedFamily):
         return self.family.n_variances + self.constant + self.function
 
     def kernel(self, parameters: Tensor) -> Kernel:
-        """Return the kernel of the reward without effects of seeds, with parameters (p,)."""
+        """Return the kernel of the reward without effects of seeds, given all p parameters (p,) of this family."""
         return self.family.kernel(self._split(parameters)[0])
 
     def effect(self, parameters: Tensor) -> SeedEffect:
@@ -131,7 +131,7 @@ class SeededFamily(ExtendedFamily):
 
         The first part has all parameters of the family without seeds, the second the log-lengthscales of the function
         that each seed adds to the rewards, and the third the log-variances of the constant and the function that it
-        adds. Parameters that the family does not have are left out.
+        adds. If seeds add no function or no constant, the corresponding parameters are absent from these parts.
         """
         n_l, n_e, n_v, n_m = self.family.n_lengthscales, self._n_effect, self.family.n_variances, self._n_parts
         lengthscales, effect, own, mine, rest = parameters.split(
@@ -140,7 +140,11 @@ class SeededFamily(ExtendedFamily):
         return torch.cat([lengthscales, own, rest], -1), effect, mine
 
     def _joined(self, own: Tensor, effect: Tensor, mine: Tensor) -> Tensor:
-        """Join the parts of r sets of p parameters into a tensor (r, p); the inverse of `_split`."""
+        """Join the three parts of r sets of p parameters into a tensor (r, p); the inverse of `_split`.
+
+        `own` has the parameters of the family without seeds, `effect` the log-lengthscales of the function that each
+        seed adds to the rewards, and `mine` the log-variances of the constant and the function that it adds.
+        """
         n_l, n_v = self.family.n_lengthscales, self.family.n_variances
         return torch.cat([own[:, :n_l], effect, own[:, n_l : n_l + n_v], mine, own[:, n_l + n_v :]], -1)
 

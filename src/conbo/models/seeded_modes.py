@@ -60,11 +60,11 @@ def modes_with_seeds(families: Sequence[SeededFamily], modes: Sequence[Mode], po
 
 
 def cautious(modes: dict[Parts, Mode]) -> dict[Parts, Mode]:
-    """Drop the model with constants alone, unless it is much more probable than the one with constants and functions.
+    """Drop the model where seeds add only constants, unless it is much more probable than that with functions as well.
 
     `modes` has one mode of the same family of kernels for each choice of what a seed adds to the rewards: a constant, a
-    function of the point, or both. If the evidence of the dropped model is higher, the model with both inherits it.
-    Nothing is dropped if one of these two models is missing.
+    function of the point, or both. If the model with constants alone is dropped but has more evidence than the model
+    with both, the latter inherits this evidence. Nothing is dropped if one of these two models is missing.
     """
     alone, both = modes.get(CONSTANT), modes.get(BOTH)
     if alone is None or both is None:

@@ -36,10 +36,10 @@ def contains(space: Space, points: Tensor) -> Tensor:
 
 
 def spread(space: Space, points: Tensor) -> Tensor:
-    """Return valid points (n, d) with infeasible actions replaced by feasible ones, wherever any are found.
+    """Round integers and categories of points (n, d), and replace infeasible actions by pseudo-random feasible ones.
 
-    The new actions are pseudo-random. Actions that were evenly spread over the unit cube become roughly evenly spread
-    over the feasible actions.
+    An action stays infeasible if no feasible one is found for its state. Actions that were evenly spread over the unit
+    cube become roughly evenly spread over the feasible actions.
     """
     if space.feasible_set is None:
         return snap(space, points)
@@ -59,7 +59,7 @@ def action_limits(space: Space, states: Tensor, held: tuple[int, ...] = ()) -> R
 
 
 def masked(space: Space, states: Tensor, actions: Tensor, scores: Tensor) -> Tensor:
-    """Return the scores (..., m, p), with very low ones in place of those of actions that violate linear constraints.
+    """Return the scores (..., m, p), but very low ones for actions that violate linear constraints.
 
     The scores belong to p actions (p, d_x) in m states (..., m, d_s). Among the actions that violate constraints, one
     that violates them less gets a higher score, because projecting it onto the feasible set later will move it less.

@@ -14,7 +14,7 @@ from conbo.models.factorization import factorize
 class SolvedCovariances:
     """The Cholesky factors and inverses of r covariance matrices K of n rewards, noise included.
 
-    Factors and inverses are kept on the device of the points. Results of methods are in CPU memory, except for
+    Factors and inverses stay on the device where they were computed. Results of methods are in CPU memory, except for
     gradients with respect to K.
     """
 

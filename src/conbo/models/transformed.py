@@ -135,7 +135,7 @@ class TransformedPosterior:
     def even_actions(self, actions: Tensor) -> Tensor:
         """Return the pool `actions` (p, d_x) with the inverse input warping applied to every second action.
 
-        The given actions are evenly spread; the moved ones are evenly spread after warping.
+        The given actions are evenly spread in the unit cube; the changed ones are evenly spread after warping.
         """
         return self.process.even_actions(actions)
 

@@ -77,7 +77,7 @@ def floor_of(points: Tensor, rewards: Tensor) -> float | None:
 
 
 def sites_of(kernel: Kernel, constant: float, noise: Tensor, points: Tensor, rewards: Tensor, floor: float) -> Sites:
-    """Return n pseudo-observations in place of rewards (n,) at points (n, d), of which some are clipped at the floor.
+    """Return n pseudo-observations in place of rewards (n,) at points (n, d); some rewards are clipped at the floor.
 
     Rewards above the floor stay as they are. `constant` is the prior mean, and `noise` (n,) holds the variances of the
     rewards' noise.
@@ -126,8 +126,9 @@ def hidden_variance(mean: Tensor, variance: Tensor, floor: float) -> tuple[Tenso
     """Return the noise variance that would hide as much of a Gaussian value z as clipping at the floor, elementwise.
 
     z has the given mean and variance. A new reward is z, or the floor if z is below it, and explains some share of the
-    variance of z on average. An observation of z with this noise, and without clipping, would explain the same share.
-    The other results are the derivatives of the noise variance with respect to the mean and the variance of z.
+    variance of z on average. An unclipped observation of z, with noise of the returned variance, would explain the same
+    share. The other two results are the derivatives of the noise variance with respect to the mean and the variance of
+    z.
     """
     known = variance.clamp_min(LEAST_VARIANCE)
     b = (floor - mean) / known.sqrt()

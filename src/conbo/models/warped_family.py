@@ -25,12 +25,18 @@ class WarpedFamily(ExtendedFamily):
 
     @property
     def typical_loadings(self) -> tuple[float, ...]:
-        """Prior means of the loadings: those of the family without warping, then 0 for each exponent's logarithm."""
+        """Prior means of the loadings (parameters that may be negative).
+
+        Those of the family without warping come first, then a 0 for the logarithm of each exponent of the warping.
+        """
         return self.family.typical_loadings + (0.0,) * self.n_warps
 
     @property
     def largest_loadings(self) -> tuple[float, ...]:
-        """Largest absolute values of the loadings: those without warping, then those of the exponents' logarithms."""
+        """Largest absolute values of the loadings (parameters that may be negative).
+
+        Those of the family without warping come first, then those of the logarithms of the warping's exponents.
+        """
         return self.family.largest_loadings + (LARGEST_LOG_EXPONENT,) * self.n_warps
 
     @property

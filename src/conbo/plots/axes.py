@@ -100,9 +100,10 @@ class ParameterAxis:
 
 
 def _decades(low: float, high: float) -> dict[str, Any]:
-    """Plotly's options for ticks at powers of ten, with exponents from `low` to `high`; empty if fewer than two exist.
+    """Plotly's options for ticks at powers of ten on a log axis; an empty dict if fewer than two are on the axis.
 
-    Plotly's own labels would have SI prefixes, such as 100 µ for 1e-4.
+    `low` and `high` are the base-10 logarithms of the ends of the axis. Plotly's own labels would have SI prefixes,
+    such as 100 µ for 1e-4.
     """
     exponents = range(int(np.ceil(low)), int(np.floor(high)) + 1)
     chosen = exponents[:: -(-len(exponents) // MOST_DECADES) or 1]

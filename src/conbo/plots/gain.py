@@ -83,10 +83,10 @@ def remaining_gain(study: Studied, state: str | None = None, *, at: Point | None
 def acquisition(
     study: Studied, state: str | None = None, action: str | None = None, *, at: Point | None = None
 ) -> go.Figure:
-    """Draw how much one evaluation is expected to raise the policy's value, over a state and an action parameter.
+    """Draw, over one state and one action parameter, how much an evaluation is expected to raise the policy value.
 
-    Other action parameters have the values that the policy chooses. The star marks the point of this plane where the
-    expected gain is highest, and the panel below shows what an evaluation there is expected to gain in each state.
+    Other action parameters have the values that the policy chooses. The star marks the drawn point with the highest
+    expected gain, and the panel below shows what an evaluation at the star is expected to gain in each state.
     Points that the limits of the space forbid are drawn with zero gain. With more than 200 observations, or with a
     BoTorch model, the colors show only a rough approximation, with which ConBO also screens candidates. Without states,
     the plane is over two action parameters, and there is no panel below.

@@ -107,9 +107,9 @@ def limit_names(view: View) -> list[str]:
 def binding(view: View, points: Tensor) -> list[int]:
     """For each of m points (m, d) that the policy chooses, the index in `limit_names` of the limit that binds.
 
-    A known limit binds if its slack is nearly zero. If none does, consider the action that would be best without
-    learned limits. If it satisfies all learned limits with less than the required confidence, then the learned limit
-    that it is least likely to satisfy binds. If no limit binds, the index is -1.
+    A known limit binds if its slack is nearly zero. If no known limit binds, take the action that would be best in the
+    same state without learned limits. If the probability that this action satisfies all learned limits is below the
+    required confidence, the learned limit that it is least likely to satisfy binds. If no limit binds, the index is -1.
     """
     found = np.full(len(points), -1)
     learned = view.belief.constraints
@@ -138,8 +138,8 @@ def _without_learned(view: View, states: Tensor) -> Tensor:
 def _tolerances(known: FeasibleSet, limits: LinearLimits) -> Array:
     """The largest slacks (J,) with which each of the J linear limits still counts as binding.
 
-    If all actions in a limit are integers, its slack is rarely zero. Such a limit binds if no action can change by 1
-    toward the limit without violating it.
+    If all action parameters in a limit are integers, its slack is rarely zero. Such a limit counts as binding if
+    changing any of these parameters by 1 toward the limit would violate it.
     """
     coefficients = np.abs(np.where(known.actions, limits.coefficients, 0.0))
     whole = np.array([isinstance(parameter, Integer) for parameter in known.parameters])

@@ -43,7 +43,7 @@ class Plane:
 
     @property
     def smooth(self) -> bool:
-        """Whether values may be interpolated between the points of the grid."""
+        """Whether values may be interpolated between points: True if both axes are numeric with more than 4 points."""
         return not (self.horizontal.is_category or self.vertical.is_category) and min(self.points.shape[:2]) > 4
 
     def project(self, points: Tensor) -> tuple[Array, Array]:

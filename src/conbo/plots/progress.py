@@ -31,10 +31,10 @@ COLORS = {"completed": MODEL, "failed": FAILED, "running": WAITING}
 def policy_value(study: Studied) -> go.Figure:
     """Draw how the policy's expected reward over P[s] changed as evaluations were added.
 
-    After certain numbers of evaluations, the checkpoints, a policy is learned from the rewards up to then, as if the
+    At each of several checkpoints (numbers of evaluations), a policy is learned from the rewards up to then, as if the
     study had ended there. The model of a checkpoint with more than 300 rewards has the hyperparameters that were fitted
-    to all rewards, and all policies respect learned constraints as they are known now. With a BoTorch model, or a joint
-    model with an earlier study, there is only the last checkpoint.
+    to all rewards, and learned constraints are always those fitted to all evaluations. With a BoTorch model, or a model
+    that is fitted jointly to this study and an earlier one, there is only the last checkpoint.
 
     The solid line is the value of each policy under the model of its own checkpoint, with a band of ± 1.96 standard
     deviations. The dashed line is the value of the same policies under the model of all rewards. Both lines say more
@@ -80,7 +80,10 @@ def policy_value(study: Studied) -> go.Figure:
 
 
 def checkpoints(n: int) -> list[int]:
-    """The numbers of evaluations, up to n, after which the policy's value is drawn; gaps grow from first to last."""
+    """The numbers of evaluations, up to n, after which the policy's value is drawn.
+
+    If n is large, the distance between successive numbers grows, because they are geometrically spaced.
+    """
     steps = np.geomspace(min(FEWEST, n), n, CHECKPOINTS) if n > CHECKPOINTS else np.arange(min(FEWEST, n), n + 1)
     return sorted({round(step) for step in steps.tolist()} | {n})
 

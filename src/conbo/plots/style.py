@@ -138,8 +138,9 @@ def surface(
 ) -> go.Contour | go.Heatmap:
     """Plotly trace that shows values z, with a row for each y and a column for each x, as colors; bright is good.
 
-    If `smooth`, values are interpolated and drawn as bands of color; otherwise each value is a cell. Unless the `ends`
-    of the color scale are given, a few very bad values cannot use up most of it: the worst values share one color.
+    If `smooth`, values are interpolated and drawn as bands of color; otherwise each value is a cell. If the `ends` of
+    the color scale are not given, the worst values share one color, so that a few very bad values do not use up most of
+    the scale.
     """
     z = np.asarray(z, dtype=np.float64)
     levels, clipped = _levels(z, high_is_good) if ends is None else (np.linspace(*ends, TENTHS), False)
@@ -170,7 +171,7 @@ def surface(
 
 
 def _levels(z: NDArray[np.float64], high_is_good: bool) -> tuple[NDArray[np.float64], bool]:
-    """The edges of the color bands, which are round and evenly spaced, and whether the worst values lie beyond them.
+    """The edges of the color bands (evenly spaced, round numbers), and whether values lie more than a band beyond them.
 
     On the side of bad values, the edges extend no farther from the median than the best value does, up to rounding.
     Extremely bad values therefore lie beyond the last edge.

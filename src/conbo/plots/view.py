@@ -56,7 +56,7 @@ class View:
 
     @property
     def space(self) -> Space:
-        """The states and actions."""
+        """The space of the study, with its state and action parameters."""
         return self.belief.space
 
     @property
@@ -168,10 +168,11 @@ class View:
 
     @cached_property
     def leave_one_out(self) -> tuple[Array, Array]:
-        """Means (n,) and standard deviations (n,) of each reward, predicted from all others, in the user's units.
+        """Leave-one-out predictions of the n rewards, in the user's units: means (n,) and standard deviations (n,).
 
-        The noise of the reward is included in the standard deviation. The hyperparameters are those fitted to all
-        rewards. Raises SettingError if the model has no leave-one-out predictions, or if there are no rewards.
+        Each reward is predicted from all others, with the hyperparameters that were fitted to all rewards. The standard
+        deviation includes the noise of the reward. Raises SettingError if the model has no leave-one-out predictions,
+        or if there are no rewards.
         """
         if not len(self.points):
             raise SettingError("leave-one-out predictions need a completed trial, but this study has none.")

@@ -1,6 +1,6 @@
 """The default policy: π(s) = argmax over x of the posterior mean, subject to learned constraints if there are any.
 
-The cache in `cached_answers.py` saves searches. How an action is found depends on its state:
+The cache in `cached_answers.py` avoids searches. How an action is found depends on its state:
 
 =============================================  ===================================================================
 state                                          how its action is found

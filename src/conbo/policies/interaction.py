@@ -18,7 +18,7 @@ NEGLIGIBLE = 1e-3  # standard deviation of the interaction, relative to that of 
 
 
 class NoInteractionWarning(UserWarning):
-    """Warns that the policy takes the same action in every state."""
+    """Warns that the policy is the same in every state, because the model is nearly additive in state and action."""
 
 
 def has_interaction(belief: Belief) -> bool:

@@ -44,7 +44,10 @@ class OnSteps:
 
 
 class SteppedPolicy:
-    """A policy from states (m, d_s) to actions (m, d_x) in the unit cube; see `OnSteps` for its stepped columns."""
+    """A policy from states (m, d_s) to actions (m, d_x) in the unit cube, some columns of which have a step size.
+
+    In the user's units, such a stepped column takes only the values ``first + k * step``.
+    """
 
     def __init__(self, recipe: OnSteps, belief: Belief, free: StatePolicy) -> None:
         self._belief, self._free = belief, free

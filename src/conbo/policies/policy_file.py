@@ -225,7 +225,10 @@ def _recipe(record: Mapping[str, Any] | None) -> PolicyRecipe | None:
 
 
 def _read_kernel(record: Mapping[str, Any], space: Space, reader: KernelReader) -> Kernel:
-    """Restore a kernel from its record with `reader`; if the record has main effects, add them to the kernel."""
+    """Restore a kernel from its record with the function `reader`.
+
+    If the record has main effects (a term of the state alone and a term of the action alone), add them to the kernel.
+    """
     if record.get("type") != MAIN_EFFECTS:
         return reader(record, space)
     interaction, lengthscales = reader(record["interaction"], space), _tensor(record["effect_lengthscales"])

@@ -81,7 +81,7 @@ def mean_over_states(belief: Belief, points: Tensor, weights: Tensor) -> tuple[f
 
 
 def value_of_state(belief: Belief, states: Tensor, weights: Tensor, actions: Tensor) -> ValueOfState:
-    """Compare a policy, which takes `actions` (m, d_x) in states (m, d_s), with the best single action.
+    """Compare a policy, which takes `actions` (m, d_x) in states (m, d_s), with the best single action for all states.
 
     `weights` (m,) are the probabilities of the states.
     """
@@ -101,9 +101,10 @@ def value_of_state(belief: Belief, states: Tensor, weights: Tensor, actions: Ten
 
 
 def best_single_action(belief: Belief, likely: Tensor) -> Tensor:
-    """Return the best single action (d_x,) for all states, as the module's docstring defines it.
+    """Return the single action (d_x,) for all states with the highest expected reward, averaged over P[s].
 
-    Local searches start from the best actions of a pool, which includes the actions `likely` (k, d_x).
+    Only actions that satisfy the known limits and learned constraints in as large a share of the states as possible are
+    considered. Local searches start from the best actions of a pool, which includes the actions `likely` (k, d_x).
     """
     # a new quasi-random sequence, because every fourth state of the longer one would not be evenly spread
     states, weights = typical_states(belief, SEARCH_STATES)

@@ -75,10 +75,10 @@ def assemble_to_order_constrained() -> Problem:
 
 
 def _levels(demand: float) -> np.ndarray:
-    """Return the table's base-stock levels for the highest tabulated demand that is at most `demand`.
+    """Return the best known base-stock levels for the highest tabulated demand that is at most `demand`.
 
-    These levels satisfy the stock constraint at the tabulated demand. They also satisfy it at `demand`: a higher demand
-    means more orders, which take more units out of stock.
+    At the tabulated demand, these levels satisfy the constraint, which is an upper limit on the mean stock. They also
+    satisfy it at `demand`, because a higher demand means more orders, which take more units out of stock.
     """
     table = near_optimal_table()
     below = np.flatnonzero(table.states[:, 0] <= demand + 1e-9)
@@ -87,5 +87,5 @@ def _levels(demand: float) -> np.ndarray:
 
 @cache
 def near_optimal_table() -> NearOptimalTable:
-    """Load the best known base-stock levels that satisfy the constraint, for a grid of demands."""
+    """Load the best known base-stock levels that satisfy the limit on the mean stock, for a grid of demands."""
     return NearOptimalTable.load(f"{NAME}.csv", state_dimensions=1)

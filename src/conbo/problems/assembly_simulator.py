@@ -230,9 +230,9 @@ def simulate(
 ) -> Floats:
     """Simulate m pairs of a demand (m,) and base-stock levels (m, 8); return rewards (m, replications).
 
-    A single demand is used for all pairs. With one seed, replication r has the same random orders and production times
-    in every pair (common random numbers). With m seeds, each pair has its own seed. `demand_enters` says what the
-    demand multiplies: the "arrival_rate" of orders, or the mean "production_time" of items.
+    A single demand is used for all pairs. With one seed, replication r uses the same random numbers in every pair
+    (common random numbers). With m seeds, each pair has its own seed. `demand_enters` says what the demand multiplies:
+    the "arrival_rate" of orders, or the mean "production_time" of items.
     """
     return _simulate(demands, levels, replications, seed, demand_enters, log_rows=0)[0]
 
@@ -242,7 +242,9 @@ def simulate_with_stock(
 ) -> tuple[Floats, Floats]:
     """Simulate m pairs of a demand (m,), which multiplies the order rates, and base-stock levels (m, 8).
 
-    Return the rewards and the mean numbers of units in stock, both (m, replications). Seeds are used as in `simulate`.
+    Return the rewards and the mean numbers of units in stock, both (m, replications). A single demand is used for all
+    pairs. With one seed, replication r uses the same random numbers in every pair (common random numbers). With m
+    seeds, each pair has its own seed.
     """
     return _simulate(demands, levels, replications, seed, "arrival_rate", log_rows=0)[:2]
 
@@ -284,7 +286,7 @@ class OrderLog:
 
 
 def trace(demand: float, levels: ArrayLike, seed: int = 0, demand_enters: DemandEnters = "arrival_rate") -> OrderLog:
-    """Return the log of the replication that `simulate(demand, levels, 1, seed)` simulates."""
+    """Return the log of the replication that `simulate(demand, levels, 1, seed, demand_enters)` simulates."""
     rewards, _, log = _simulate(demand, levels, 1, seed, demand_enters, LOG_ROWS)
     return OrderLog(
         times=log[:, LOG_TIME],

@@ -38,7 +38,7 @@ class TwoClassImages:
 
 
 def read_two_class_images(source: str | Path) -> dict[str, TwoClassImages]:
-    """Read the five data sets from a folder or a packed archive; return them by name, such as "bird/cat"."""
+    """Read the five two-class data sets from a folder or a packed archive; return them by name, such as "bird/cat"."""
     path = Path(source).expanduser()
     if path.is_file():
         return _from_batches(path, _packed_batches(path))
@@ -79,7 +79,10 @@ def _checked(path: Path, images: NDArray[Any], labels: NDArray[Any]) -> TwoClass
 
 
 def _from_batches(path: Path, batches: Iterator[dict[bytes, Any]]) -> dict[str, TwoClassImages]:
-    """Return the five data sets by name, from the archive's batches; images keep the archive's random order."""
+    """Return the five two-class data sets by name, from the batches of the CIFAR-10 archive.
+
+    Images keep the archive's random order. `path` is the place of the archive, for error messages.
+    """
     pixels, labels = [], []
     for batch in batches:
         if not isinstance(batch, dict) or not {b"data", b"labels"} <= batch.keys():
@@ -178,7 +181,7 @@ class _BatchUnpickler(pickle.Unpickler):
         return known
 
     def persistent_load(self, pid: object) -> NoReturn:
-        """Raise an error, because a batch has no references to objects outside the file."""
+        """Raise an error, because a valid batch has no references to objects outside the file."""
         raise pickle.UnpicklingError("it asks for something outside the file")
 
 

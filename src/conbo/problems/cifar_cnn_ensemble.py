@@ -93,7 +93,8 @@ def _initial_statistics(weights: Tensors) -> Tensors:
 def logits(weights: Tensors, statistics: Tensors, patches: Tensor, dropout: Tensor, training: bool) -> Tensor:
     """Return the logits (networks, images, 2) of both classes, for patches (networks, images, pixels, PATCH).
 
-    `dropout` (networks, 3) are the dropout rates. In training, the running `statistics` are updated.
+    `dropout` (networks, 3) are the rates of the three dropout layers. `statistics` are the running means and variances
+    of batch normalization, which are updated in training.
     """
     x = _convolution(1, weights, statistics, patches, training)
     x = _patches(_drop(x, dropout[:, 0], training))
@@ -105,9 +106,10 @@ def logits(weights: Tensors, statistics: Tensors, patches: Tensor, dropout: Tens
 
 
 def _convolution(layer: int, weights: Tensors, statistics: Tensors, patches: Tensor, training: bool) -> Tensor:
-    """Apply filters, batch normalization, ReLU and max pooling to patches (networks, images, pixels, ·).
+    """Apply the filters of convolution `layer` (1 or 2) to patches, then batch normalization, ReLU and max pooling.
 
-    The result is (networks, images, side, side, filters).
+    Patches are (networks, images, pixels, numbers per patch). The result is (networks, images, side, side, filters).
+    `statistics` are the running means and variances of batch normalization, which are updated in training.
     """
     # one product for each image, because the gradient of the filters is then a sum of many short products
     x = patches @ weights[f"filters_{layer}"].to(patches.dtype).unsqueeze(1)
@@ -141,8 +143,8 @@ def total_loss(weights: Tensors, statistics: Tensors, patches: Tensor, labels: T
     """Return the sum of the networks' mean cross-entropies.
 
     The gradient of the sum with respect to a network's weights is the gradient of this network's mean cross-entropy,
-    because those of the other networks do not depend on these weights. Patches are (networks, images, pixels, PATCH),
-    labels (networks, images), and dropout rates (networks, 3).
+    because the cross-entropies of other networks do not depend on these weights. Patches are (networks, images, pixels,
+    PATCH), labels (networks, images), and dropout rates (networks, 3).
     """
     log_likelihood = logits(weights, statistics, patches, dropout, training=True).log_softmax(-1)
     return -log_likelihood.gather(-1, labels.unsqueeze(-1)).mean(dim=(1, 2)).sum()
@@ -168,7 +170,7 @@ def adam_step(weights: list[Tensor], gradients: list[Tensor], moments: list[list
 
 @dataclass(frozen=True)
 class Kernels:
-    """The three functions in which training spends nearly all of its time, either plain or compiled."""
+    """The functions in which training spends nearly all of its time, compiled or not: loss, Adam step and logits."""
 
     loss: Callable[..., Tensor] = total_loss
     step: Callable[..., None] = adam_step
@@ -176,7 +178,7 @@ class Kernels:
 
     @staticmethod
     def compiled() -> "Kernels":
-        """Return the three functions, compiled by `torch.compile`."""
+        """Return the functions for the loss, the Adam step and the logits, compiled by `torch.compile`."""
         return Kernels(torch.compile(total_loss), torch.compile(adam_step), torch.compile(logits))
 
 

@@ -49,7 +49,7 @@ Numbers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Kernel:
-    """The kernel and the other fitted parameters of the regression, without its data."""
+    """The fitted parameters of the surrogate, such as those of its kernel, without the table of training runs."""
 
     lengthscales: Array  # (7,), l, on the unit cube
     trend: float  # variance σ_t² of the trend that all data sets share
@@ -60,7 +60,7 @@ class Kernel:
     collapse_weights: Array  # (20,), weights of `features` for the logit of the probability to collapse
 
     def covariance(self, states: Numbers, actions: Array, other_states: Numbers, other_actions: Array) -> Array:
-        """Return the covariances (n, m) between the logits of n points and m other points, without noise.
+        """Return covariances (n, m) between the accuracy's logits at n points and at m other points, without noise.
 
         The n points are given by `states` (n,), which are indices of data sets, and `actions` (n, 7) in the unit cube;
         the m other points are given likewise.
@@ -73,7 +73,10 @@ class Kernel:
         return np.asarray(matern * (self.trend + self.difference * same) + self.offset * same)
 
     def noise_variance(self, states: Numbers, actions: Array) -> Array:
-        """Return the noise variances (n,) of the logits of single training runs, for states (n,) and actions (n, 7)."""
+        """Return the noise variances (n,) of the accuracy's logit in n training runs.
+
+        The runs have states (n,), which are indices of data sets, and actions (n, 7) in the unit cube.
+        """
         return np.asarray(np.exp(features(states, actions) @ self.noise_weights))
 
     def collapse_chance(self, states: Numbers, actions: Array) -> Array:
@@ -84,11 +87,11 @@ class Kernel:
         return np.asarray(expit(features(states, actions) @ self.collapse_weights))
 
     def coefficients(self, states: Numbers, actions: Array, accuracies: Array) -> Array:
-        """Return the coefficients (n,) of the table's n rows in the Gaussian process's predictions of logits.
+        """Return the coefficients (n,) of the table's n rows in predictions of the accuracy's logit.
 
-        The predicted logit of a point is the prior mean, plus each row's coefficient times its covariance with the
-        point. The rows are given by states (n,), actions (n, 7) and accuracies (n,). The coefficient of a collapsed
-        training run is zero.
+        The logit that the Gaussian process predicts at a point is the prior mean, plus each row's coefficient times its
+        covariance with the point. The rows are given by states (n,), actions (n, 7) and accuracies (n,). The
+        coefficient of a collapsed training run is zero.
         """
         kept = accuracies > COLLAPSED
         states, actions = states[kept], actions[kept]
@@ -99,7 +102,7 @@ class Kernel:
         return coefficients
 
     def mean_accuracy(self, logit_means: Array, states: Numbers, actions: Array) -> Array:
-        """Return the expected accuracies (m,) of m points, given the means (m,) of their logits.
+        """Return the expected accuracies (m,) at m points, given the expected logits (m,) of the accuracies.
 
         The points' states (m,) and actions (m, 7) determine the noise of the logits and the probability of a collapse.
         """
@@ -154,7 +157,10 @@ class Surrogate:
         return self.accuracies[:, -1]
 
     def logit_mean(self, states: Numbers, actions: Array) -> Array:
-        """Return the expected logits (m,), given indices of data sets (m,) and actions (m, 7) in the unit cube."""
+        """Return the expected logits (m,) of the accuracy, for data sets by index (m,) and actions (m, 7).
+
+        Actions are in the unit cube. The expectation is for training runs that do not collapse.
+        """
         slices = [slice(first, first + POINTS_AT_ONCE) for first in range(0, len(states), POINTS_AT_ONCE)]
         covariances = (self.kernel.covariance(states[s], actions[s], self.states, self.actions) for s in slices)
         return self.kernel.mean + np.concatenate([covariance @ self.coefficients for covariance in covariances])
@@ -174,7 +180,7 @@ def point_numbers(surrogate: Surrogate) -> Numbers:
 
 
 def cross_validated(surrogate: Surrogate, folds: int = FOLDS) -> Array:
-    """Predict the logits (n,) of the table's n rows by cross-validation, each row from the other folds.
+    """Predict the accuracies' logits (n,) in the table's n rows by cross-validation, each row from the other folds.
 
     Repeated training runs at one point are in the same fold.
     """

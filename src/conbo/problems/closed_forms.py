@@ -15,7 +15,7 @@ HARTMANN_NAMES = tuple(f"x{i}" for i in range(1, 7))
 
 
 def branin_valley(state: Point) -> tuple[float, float]:
-    """Return the state s of Branin-Hoo, and the action at the peak of the parabola that the reward is in this state.
+    """Return the state s of Branin-Hoo, which is 2.5 if the problem has no state, and the best action without bounds.
 
     For a fixed state, the reward is a parabola in the action x. The second number is the x of its peak, which may be
     outside of [0, 15].
@@ -43,12 +43,12 @@ def branin_grid_action(state: Point) -> dict[str, Value]:
 
 
 def load(state: Point, action: Point) -> float:
-    """Return the load of the constrained Branin-Hoo."""
+    """Return the load (x - 7 - 3 sin s)², which must not exceed a limit in the constrained Branin-Hoo."""
     return (float(action["x"]) - middle_of_loads(state)) ** 2
 
 
 def middle_of_loads(state: Point) -> float:
-    """Return the action whose load is zero."""
+    """Return the action x whose load (x - 7 - 3 sin s)² is zero in a state s."""
     return 7 + 3 * math.sin(float(state["s"]))
 
 
@@ -77,13 +77,13 @@ def rosenbrock_action(state: Point) -> dict[str, Value]:
 
 
 def falling_action(names: tuple[str, ...], state: Point) -> dict[str, Value]:
-    """Return the best action of the problem with actions of falling importance."""
+    """Return the best action of the problem whose action parameters, `names`, have falling importance."""
     first, second = float(state["s1"]), float(state["s2"])
     return {name: 0.3 + 0.4 * (second if i % 2 else first) + 0.1 * math.sin(5 * i) for i, name in enumerate(names)}
 
 
 def falling_reward(names: tuple[str, ...], state: Point, action: Point) -> float:
-    """Return the reward of the problem with actions of falling importance."""
+    """Return the reward of the problem whose action parameters, `names`, have falling importance."""
     best = falling_action(names, state)
     return -sum(0.75**i * (float(action[name]) - float(best[name])) ** 2 for i, name in enumerate(names))
 

@@ -7,8 +7,9 @@ several hundred times slower.
 The k-th draw of a stream is a pure function of (seed, replication, stream number, k): the k-th output of
 SplitMix64 (Steele, Lea & Flood 2014) started at a hash of the first three. Hence
   - a seed gives the same numbers however the replications are divided among threads;
-  - two actions get the same k-th order, or the same k-th call, whatever the simulator did before: common
-    random numbers, which make the difference between the rewards of two actions far less noisy than either.
+  - with the same seed, simulations of two actions get the same random numbers for their k-th event, such as an
+    order, whatever happened before. With these common random numbers, the difference between the two rewards is
+    far less noisy than each reward.
 """
 
 import math

@@ -194,7 +194,8 @@ class Maximizer:
         """Run local searches from r starts (r, d), the i-th one for an evaluation with the simulator seed `seeds[i]`.
 
         The `seeds` (r,) were used in earlier evaluations.  Return the end points (k, d) of the best k searches, the
-        values (k,) of the acquisition function at these points, and their seeds (k,).  `tolerance` is that of `_climb`.
+        values (k,) of the acquisition function at these points, and their seeds (k,).  A search ends when the predicted
+        gain of its next step is at most `tolerance`.  If a state (d_s,) is given, it stays fixed.
         """
         ascent = self._climb(acquisition.for_seeds(seeds), belief, starts, tolerance, state)
         best = ascent.values.argsort(descending=True, stable=True)[: self.finalists]
@@ -225,7 +226,7 @@ def screening_points(belief: Belief, n: int, generator: torch.Generator, state: 
 
 
 def has_many_categories(belief: Belief) -> bool:
-    """Return whether the categorical state parameters have many combinations of categories.
+    """Return whether the categorical state parameters have more than FEW_STATES combinations of categories.
 
     If so, few actions are screened in each combination, and local search cannot make up for this, because it does not
     change categories.
@@ -255,8 +256,8 @@ def fix_state(points: Tensor, state: Tensor | None) -> Tensor:
 def spread_best(belief: Belief, points: Tensor, values: Tensor, k: int) -> Tensor:
     """Choose k of n points (n, d) that have high values (n,) and are not similar to each other; return indices (k,).
 
-    The k points are chosen one after the other, and a penalty for similarity to those chosen before reduces the values
-    of the rest.
+    The k points are chosen one after the other.  After each choice, the values of points that are similar to the chosen
+    one are reduced.
     """
     chosen: list[int] = []
     score = values.clone()
@@ -289,7 +290,7 @@ def box(like: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
 
 
 def weighted_variance(belief: Belief, points: Tensor) -> Tensor:
-    """Return values (c,) by which points (c, d) are chosen if the acquisition function is zero everywhere.
+    """Return values (c,) by which points (c, d) are chosen if the acquisition function is nearly zero everywhere.
 
     A value is the density of P[s] times the posterior variance, times the probability that an evaluation succeeds, and
     divided by the expected cost if there are costs.
@@ -306,8 +307,8 @@ def weighted_variance(belief: Belief, points: Tensor) -> Tensor:
 class StochasticMaximizer:
     """The proposal that maximizes an acquisition function by stochastic gradient ascent, as the ConBO paper does.
 
-    The optimizer is Adam (Kingma & Ba, 2014).  The acquisition function is rebuilt for every step, which
-    samples the states of its integral anew.
+    The optimizer is Adam (Kingma & Ba, 2014).  The acquisition function, an average over sampled states, is rebuilt
+    with new samples for every step.
     """
 
     acquisition: AcquisitionRecipe

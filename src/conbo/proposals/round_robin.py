@@ -41,7 +41,10 @@ class RoundRobin:
 
 
 def next_state(belief: Belief) -> Tensor:
-    """Return the state (d_s,) with the fewest evaluations, including pending ones; if there are several, the first."""
+    """Return the state (d_s,) with the fewest evaluations, including pending ones; if there are several, the first.
+
+    States in which all evaluations probably fail are left out, as long as there are others.
+    """
     finite = belief.states.finite()
     if finite is None:
         raise SettingError("states in turn need finitely many states: use 'pei' or 'conbo' for continuous ones.")
@@ -54,7 +57,10 @@ def next_state(belief: Belief) -> Tensor:
 
 
 def hopeful(belief: Belief, states: Tensor) -> Tensor:
-    """Return those of the states (m, d_s), in the same order, in which some action probably does not fail."""
+    """Return those of the states (m, d_s), in the same order, in which evaluations probably succeed for some action.
+
+    In each state, the same quasi-random actions are tried.  If failures are not modeled, all states are returned.
+    """
     if belief.constraints is None or belief.constraints.success is None:
         return states
     d_x = belief.space.n_action_dims

@@ -59,7 +59,10 @@ class StatePool:
             raise SettingError(f"`beta` must be positive, but got beta={self.beta}.")
 
     def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Suggestion:
-        """Choose n points (n, d) to evaluate next, in the next states of the round or in a given state (d_s,)."""
+        """Choose n points (n, d) to evaluate next, in the next states of the pool or in a given state (d_s,).
+
+        The pool is visited in rounds, and a new state joins it after each round.
+        """
         # within a state, the gap is the upper bound minus a constant
         optimist = Maximizer(OptimisticGap(self.beta))
         batch: list[Tensor] = []
@@ -74,9 +77,10 @@ class StatePool:
 def next_state(belief: Belief, generator: torch.Generator) -> Tensor:
     """Return the next state (d_s,): the latest one in the pool that was not evaluated in this round yet.
 
-    The latest state is the one that joined the pool last; the round begins with its first evaluation.  If all states
-    were evaluated in this round, a new state joins the pool and is returned.  If none can join, the result is the state
-    with the fewest evaluations.
+    The pool consists of all states with evaluations, including pending ones.  The latest state is the one that joined
+    the pool last, and the round begins with its first evaluation.  If all states of the pool were evaluated in this
+    round, a new state joins the pool and is returned.  If none can join, the result is the state with the fewest
+    evaluations.
     """
     visits = torch.cat([belief.observations.points, belief.observations.pending])[:, : belief.n_state_dims]
     pool, visited = numbered(visits)

@@ -1,6 +1,7 @@
 """Transfer: optimize one state by expected improvement, and use its best action in all states.
 
-It is the baseline "EI + Tr" of the ConBO paper's experiment with convolutional networks.  Its policy is `SingleAction`.
+It is the baseline "EI + Tr" of the ConBO paper's experiment with convolutional networks.  Its policy is in
+`conbo.policies.single_action`.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Finds the likely peaks of a state: the actions that are most often its best under functions from the posterior."""
+"""Finds the likely peaks of a state: the actions that are most often the best in functions drawn from the posterior."""
 
 import torch
 from torch import Tensor

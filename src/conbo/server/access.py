@@ -185,8 +185,8 @@ class Guard:
     def _token(self, headers: Mapping[str, str], address: str) -> Token | None:
         """Return the token in the Authorization header of a request or, without one, the token of its session.
 
-        Refuse the request if the header has no valid token. Return None if there is neither a header nor a valid
-        session.
+        If there is an Authorization header but its token is not valid, refuse the request. Return None if there is
+        neither such a header nor a valid session.
         """
         assert self._tokens is not None
         given = headers.get("authorization")
@@ -250,7 +250,10 @@ def _headers(scope: Scope) -> dict[str, str]:
 
 
 async def _body(headers: Mapping[str, str], receive: Receive) -> bytes:
-    """Return the body of a request that writes; refuse one that is not sent as JSON, is too long or takes too long."""
+    """Return the body of a request that writes.
+
+    Refuse the request if its body is not declared as JSON, is too long or does not arrive in time.
+    """
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise RefusedError(415, f"the Content-Type must be application/json, but got {kind!r}.")

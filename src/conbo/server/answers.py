@@ -87,7 +87,7 @@ def add_error_answers(app: FastAPI, without_place: Callable[[str], str]) -> None
 
 
 def _in_words(error: RequestValidationError) -> str:
-    """Return a sentence that names the first wrong field of a request, and what is wrong with it."""
+    """Return a sentence that names the first invalid field of a request, and says why the field is invalid."""
     first = error.errors()[0]
     _, *path = first["loc"]
     if first["type"] == "json_invalid" or not path:

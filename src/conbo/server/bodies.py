@@ -34,7 +34,7 @@ class Body(BaseModel):
 
 
 class SignIn(Body):
-    """A request to exchange a token for a cookie."""
+    """A request to sign in to the dashboard: it exchanges an access token for a session cookie."""
 
     token: str
 
@@ -113,7 +113,7 @@ class Renew(Body):
 
 
 class Release(Body):
-    """A request to give a trial back."""
+    """A request to give up the lease of a trial, so that another worker or client can evaluate it."""
 
     worker: Worker
 

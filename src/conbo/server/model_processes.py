@@ -1,4 +1,4 @@
-"""Processes that run the functions of `model_work`, one call at a time in each."""
+"""Processes in which the service fits and uses models; each runs one function of `model_work.py` at a time."""
 
 import asyncio
 import os
@@ -42,12 +42,16 @@ class OneProcess(Executor):
         self._pool: Any = ProcessPoolExecutor(max_workers=1, **start)
 
     def submit(self, work: Callable[..., Result], /, *arguments: Any, **named: Any) -> "Future[Result]":
-        """Queue a call of the function `work` for the process."""
+        """Queue a call of the function `work` for the process, and return the future of its result."""
         future: Future[Result] = self._pool.submit(work, *arguments, **named)
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End the process, whatever it is doing."""
+        """End the process, even if it is still running a call.
+
+        Queued calls never run, so `cancel_futures` makes no difference. If `wait` is True, wait until the process has
+        ended.
+        """
         self._pool.shutdown(wait=wait, kill_workers=True)
 
 

@@ -31,7 +31,12 @@ MAX_STATES = 1000  # largest number of states in one request
 
 
 def suggest(storage: str, name: str, owner: str, n: int, state: Any, lease: float, total: int | None) -> list[Trial]:
-    """Suggest n trials and lease them to a client, as `conbo.study.on_behalf.ask_for` explains."""
+    """Suggest n trials of a study, and lease them to a client for `lease` seconds.
+
+    The trials are leased under the name `owner`; a repeated call with the same `owner` returns the same trials. If
+    `state` is not None, the trials are in this state. With a `total`, no trial is added once this many trials of the
+    study are completed or leased.
+    """
     return ask_for(_study(storage, name), owner, n, state, lease, total)
 
 
@@ -91,7 +96,10 @@ def get_ready() -> None:
 
 
 def answer(path: str, states: Sequence[Any], extrapolate: bool) -> list[dict[str, Any]]:
-    """Return the actions that the policy in a file takes in some states, with their predicted rewards."""
+    """Return the actions that the policy in a file takes in some states, with their predicted rewards.
+
+    If `extrapolate` is True, a number out of range is replaced by the nearest one in range; otherwise it is an error.
+    """
     predictions = _policy(path).predict_many(states, extrapolate=extrapolate) if states else []
     return [
         {"action": p.action, "mean": p.mean, "std": p.std}

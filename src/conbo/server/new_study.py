@@ -67,7 +67,7 @@ def create_study(storage: str, description: Mapping[str, Any]) -> str:
 
 
 def _usual(space: Space, method: str) -> dict[str, Any]:
-    """Return, as a dict for JSON, the settings of a study with this space and method and otherwise the defaults."""
+    """Return the default settings of a study that has this space and this method, as a dict that JSON can hold."""
     made = Optimizer(space, method=method)
     usual = Settings(space, "maximize", method, None, made.model, made.seed, made.initial, failures="learn")
     return usual.to_record()

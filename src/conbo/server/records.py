@@ -58,8 +58,8 @@ def listed_record(study: ListedStudy) -> dict[str, Any]:
 def owner_name(worker: Any, key: Any) -> str:
     """Return the name under which trials are leased: a label, a slash, and a hash of the idempotency key.
 
-    The names of the library's own workers have no slash. Others may take over the trials of such a worker as soon as
-    its process has ended, but those of a client only when their lease has ended.
+    The slash marks the trials of clients, because the names of the library's own workers have none. A trial of a client
+    can be taken over only when its lease has ended, but a trial of a worker as soon as the worker's process has ended.
 
     Parameters
     ----------

@@ -55,7 +55,7 @@ class ServedStudy:
             return tuple(self._trials)
 
     def trial(self, number: int) -> Trial:
-        """Return the trial with this number; raise TrialError, as a study does, if there is none."""
+        """Return the trial with this number; raise TrialError if there is none."""
         trials = self.trials()
         if not 0 <= number < len(trials):
             known = f"known are 0 to {len(trials) - 1}" if trials else "none was asked for yet"
@@ -63,7 +63,11 @@ class ServedStudy:
         return trials[number]
 
     def writable(self) -> Study:
-        """Return the `Study`, which can be changed; raise StudyError if it needs a function that only its user has."""
+        """Return the `Study`, which can be changed.
+
+        Raises StudyError if the study has a function of the user's own (such as `feasible`) or a method of the user's
+        own. The database does not store their code, so the service cannot use them.
+        """
         if self._study is None:
             raise StudyError(self.why_read_only)
         return self._study

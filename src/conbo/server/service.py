@@ -1,6 +1,6 @@
 """What the service does for each kind of request. Slow work runs outside of the event loop, in threads or processes.
 
-Arguments named `body` are the fields of the request, as `bodies` declares them. Results are dicts that JSON can hold.
+Arguments named `body` are the fields of the request, which `bodies.py` declares. Results are dicts that JSON can hold.
 """
 
 import asyncio
@@ -196,7 +196,7 @@ class Service:
         SettingError, PointError
             If a field is invalid, or the state does not belong to the space.
         StudyError
-            If the study is read-only for the service, because it needs a function that only its user has.
+            If the study has a function or method of the user's own, which the service does not have.
         """
         study = await self.study(name)
         study.writable()

@@ -26,10 +26,10 @@ def ask(
     """Return n trials to evaluate, which belong to the caller for `lease` seconds, or for good if `lease` is None.
 
     `state` is the state that the environment has set; if it is None, the method chooses the state. By default the
-    trials belong to this process; with an `owner`, they belong to this client of the HTTP service instead. An owner
-    that already has trials gets the same ones again, so that a call whose response was lost can be repeated. With a
-    `total`, no trial is added once this many trials of the study are completed or leased, so fewer than n trials may be
-    returned.
+    trials belong to this process. With an `owner`, which is a name for one request of a client of the HTTP service,
+    they belong to this name instead. If the owner already has trials, these are returned again, so that a request whose
+    response was lost can be repeated. With a `total`, no trial is added once this many trials of the study are
+    completed or leased, so fewer than n trials may be returned.
     """
     if lease is not None:
         check_lease(lease)
@@ -117,7 +117,7 @@ def _held(optimizer: Optimizer, owner: str) -> list[Trial]:
 
 
 def _wanted(optimizer: Optimizer, state: Point | None) -> list[Trial]:
-    """The trials in this state, or all trials if `state` is None."""
+    """The trials of the study whose point has this state, or all its trials if `state` is None."""
     valid = None if state is None else optimizer.space.validate_state(state)
     return [trial for trial in optimizer.trials if valid in (None, trial.state)]
 

@@ -116,7 +116,7 @@ class Database:
         return result
 
     def checkpoint(self) -> None:
-        """Merge SQLite's write-ahead log into the database file, as far as that works without waiting for others."""
+        """Merge as much of SQLite's write-ahead log into the database file as is possible without waiting for locks."""
         self._checkpointed = time.monotonic()
         if self.path is not None:
             with self._lock, self._engine.connect() as connection, suppress(sqlite3.Error):
@@ -198,7 +198,11 @@ class Database:
             raw.execute("PRAGMA journal_mode=WAL")
 
     def _patiently(self, attempt: Callable[[], Result]) -> Result:
-        """Call `attempt` and return its result; repeat it after temporary errors, as long as `patience` allows."""
+        """Call `attempt` and return its result; after a temporary error, call it again, with short pauses.
+
+        Raises StorageError if the error is permanent, or still occurs after the number of seconds that the function
+        `patience` returns for it.
+        """
         began, pause, warned = time.monotonic(), 0.02, False
         while True:
             try:
@@ -233,7 +237,8 @@ class Database:
 def patience(error: BaseException, reached: bool) -> float:
     """Number of seconds for which to retry after this error; 0 if it is permanent.
 
-    `reached` says whether the database has answered before. If it has, more errors count as temporary.
+    `reached` says whether the database has answered before. If it has, a disk error of SQLite or a refused login to a
+    server counts as temporary, too.
     """
     if isinstance(error, sqlite3.Error):
         kind = getattr(error, "sqlite_errorname", "")

@@ -57,7 +57,7 @@ class Settings:
 
     @property
     def method_name(self) -> str:
-        """The name of the method."""
+        """The name of the method by which points are chosen, such as "conbo"."""
         return self.method if isinstance(self.method, str) else self.method.name
 
     def to_record(self) -> dict[str, Any]:

@@ -5,7 +5,10 @@ from typing import Any
 
 
 def differences(old: object, new: object, path: str = "") -> Iterator[str]:
-    """Yield a line such as `model.members: 6 → 1` for every value that differs between two nested dicts or lists."""
+    """Yield a line such as `model.members: 6 → 1` for every value that differs between two nested dicts or lists.
+
+    `path` is the prefix of the names in these lines, such as `model`.
+    """
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         for key in dict.fromkeys([*old, *new]):
             yield from differences(old.get(key), new.get(key), f"{path}.{key}" if path else str(key))

@@ -65,9 +65,9 @@ class Evaluating:
             Total number of completed trials at which the run ends, including trials of earlier runs. By default 80, or
             unlimited if there is a `budget`.
         budget
-            Total cost of all ended trials at which the run ends. No trial is added once this total plus the expected
-            cost of running trials reaches the budget, but the cost of the last trial may take the total above it. The
-            study needs a `cost`.
+            The run ends when the total cost of all ended trials reaches the budget. No trial is added once this total
+            plus the expected cost of running trials reaches it, but the cost of the last trial may take the total above
+            it. The study needs a `cost`.
         max_seconds
             Seconds after which no new evaluation begins.
         worth

@@ -101,7 +101,11 @@ class Evaluators(Protocol):
         """Number of evaluations that may run at the same time; it may change during a run."""
 
     def submit(self, objective: AnyObjective, *arguments: Any) -> "Future[Any]":
-        """Begin an evaluation, and return its future, which gets an `Outcomes`, a `Failure` or an exception."""
+        """Begin an evaluation, and return its future.
+
+        The result of the future is an `Outcomes`, or a `Failure` if the objective raised an exception in another
+        process. An exception in this process, or the loss of the worker, becomes the future's exception.
+        """
 
     def has_begun(self, future: "Future[Any]") -> bool:
         """Whether the evaluation has begun; True if that is not known."""
@@ -170,7 +174,7 @@ class Processes:
         return self._submit(_Process(call[0]), *call)
 
     def has_begun(self, future: "Future[Any]") -> bool:
-        """Whether the process has started and loaded the objective with its imports, which may take seconds."""
+        """Whether the evaluation's process has started and imported the objective, which may take seconds."""
         return self._evaluations[future].ready.done()
 
     def stop(self, future: "Future[Any]") -> bool:

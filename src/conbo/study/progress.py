@@ -74,7 +74,10 @@ class Progress:
         self._bar.close()
 
     def show(self, completed: int) -> None:
-        """Show this number of completed trials and, if one is due, a new estimate of the policy's value."""
+        """Show this number of completed trials and, unless the last estimate is too recent, a new policy value.
+
+        The policy value is an estimate that takes time, so it is not computed at every call.
+        """
         self._stale = not self._bar.disable
         due = self._next is None or time.monotonic() >= self._next
         if self._stale and due and not compiling.is_cold():  # a cold estimate would wait for the compiler

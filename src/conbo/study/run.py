@@ -45,7 +45,7 @@ class _Job:
 
 
 class Run:
-    """One run of a study: a worker that evaluates trials, perhaps beside workers in other processes."""
+    """One run of a study: a worker that evaluates trials, possibly alongside workers in other processes."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Run:
         self._suggesting = False  # a model is being fitted or searched, which may take a minute
 
     def __call__(self) -> RunSummary:
-        """Evaluate trials until a condition in `Ends` is met or the run is stopped; then hand back unfinished ones."""
+        """Evaluate trials until an end condition is met or the run is stopped; then hand back the unfinished trials."""
         began = self._began = time.monotonic()
         try:
             with self._heartbeat:
@@ -100,7 +100,7 @@ class Run:
         self._stop_asked = True
 
     def _give_up(self) -> None:
-        """Record the results that have arrived but are not recorded yet, and hand all other trials back."""
+        """Record the results that have arrived but are not recorded yet, and hand back this run's other trials."""
         for number, outcomes in self._results().items():
             with suppress(RewardError):
                 stands = self._records.tell(number, outcomes, self._worker)
@@ -329,8 +329,8 @@ class Run:
     def _last_states(self, optimizer: Optimizer) -> list[Point] | None:
         """The states to evaluate next in the final round; None before that round, or if the run has no `finish`.
 
-        The final round has one evaluation in every state. The result holds the states that do not have theirs yet, or
-        all states if every state has it.
+        The final round has one evaluation in every state. The result holds the states that have no trial in this round
+        yet, or all states if every state has such a trial.
         """
         if self._plan.finish is None:
             return None
@@ -343,7 +343,7 @@ class Run:
 
 
 def _plain(outcomes: Outcomes) -> float | dict[str, float]:
-    """The outcomes in the form in which an objective returns them: the reward, or a dict if there is more."""
+    """The outcomes as an objective returns them: the reward, or a dict if there is also noise or another outcome."""
     noise = {} if outcomes.noise is None else {"noise": outcomes.noise}
     more = {**noise, **outcomes.measured}
     return {"reward": outcomes.reward, **more} if more else outcomes.reward

@@ -55,7 +55,8 @@ class SharedOptimizer:
     ) -> list[Trial]:
         """Wait until this worker has the turn to suggest, then add the trials that `choose` returns, and return them.
 
-        Only one worker at a time has the turn. `lease` and `owner` are as in `Records.add`.
+        Only one worker at a time has the turn. Trials without a reward are leased for `lease` seconds, or assigned
+        for good if `lease` is None: to the `owner` if there is one, otherwise to the worker.
         """
         with Heartbeat(self.records, worker) as heartbeat:
             pause = 0.01
@@ -73,10 +74,11 @@ class SharedOptimizer:
         lease: float | None,
         owner: str | None = None,
     ) -> list[Trial] | None:
-        """Add trials as `add` does, but do not wait for the turn to suggest.
+        """Add the trials that `choose` returns, and return them, unless another worker has the turn to suggest.
 
-        Only one worker at a time has the turn. Return the added trials, or None if another worker has the turn, or took
-        it over because `choose` took too long.
+        Only one worker at a time has the turn. Return None, and add nothing, if another worker has the turn, or takes
+        it over because `choose` takes too long. Trials without a reward are leased for `lease` seconds, or assigned
+        for good if `lease` is None: to the `owner` if there is one, otherwise to the worker of the heartbeat.
         """
         if not self.records.take_turn(heartbeat.worker, TURN_SECONDS):
             return None

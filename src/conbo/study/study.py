@@ -200,7 +200,7 @@ class Study(TrialTables, Learned, Evaluating, Proofs):
 
     @property
     def method(self) -> str:
-        """The name of the method."""
+        """The name of the method by which points are chosen, such as "conbo"."""
         return self._settings.method_name
 
     @property
