@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 from conbo.experiments.claims import BY_PENALTY, CLAIMS, CONDITIONAL, NETWORK, SIMULATORS
-from conbo.experiments.contestants import contestant
+from conbo.experiments.entering import contestant
 from conbo.experiments.evaluation import evaluate
 from conbo.experiments.evidence import Evidence
 from conbo.experiments.origin import platform_name

@@ -58,10 +58,10 @@ def test_what_is_refused(text: str, reason: str) -> None:
         parse_constraint(text)
 
 
-def test_constraints_must_be_texts() -> None:
-    with pytest.raises(SpaceError, match="a sequence of texts, but got 'a <= 1'"):
+def test_constraints_must_be_strings() -> None:
+    with pytest.raises(SpaceError, match="a sequence of strings, but got 'a <= 1'"):
         parse_constraints("a <= 1")
-    with pytest.raises(SpaceError, match="must be a text, but got 3"):
+    with pytest.raises(SpaceError, match="must be a string, but got 3"):
         parse_constraints([3])  # type: ignore[list-item]
 
 

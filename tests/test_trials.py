@@ -106,8 +106,8 @@ def test_outcomes_do_not_change_with_the_mapping_that_they_were_made_of() -> Non
     ("measured", "message"),
     [
         (4.2, r"outcomes must be a mapping from names to numbers, but got 4\.2\."),
-        ({"": 1.0}, "the name of an outcome must be a non-empty text, but got ''"),
-        ({3: 1.0}, "the name of an outcome must be a non-empty text, but got 3"),
+        ({"": 1.0}, "the name of an outcome must be a non-empty string, but got ''"),
+        ({3: 1.0}, "the name of an outcome must be a non-empty string, but got 3"),
         ({"w" * 201: 1.0}, "the name of an outcome must have at most 200 characters, but got 201: 'www"),
         ({"a\nb": 1.0}, r"the name of an outcome must have no control characters, but got 'a\\nb'"),
         ({"a\ud800": 1.0}, r"the name of an outcome must have no control characters, but got 'a\\ud800'"),

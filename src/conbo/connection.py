@@ -56,7 +56,7 @@ class Connection:
         if parts.username or parts.password or parts.query or parts.fragment:
             raise SettingError("`url` must have no user, password or query in it: a token is an argument of its own.")
         if token is not None and (not isinstance(token, str) or not token.isascii() or not token.isprintable()):
-            raise SettingError("`token` must be a text that `conbo token` has printed.")
+            raise SettingError("`token` must be a string that `conbo token` has printed.")
         if not (is_number(timeout) and 0 < timeout <= threading.TIMEOUT_MAX):
             raise SettingError(f"`0 < timeout <= {threading.TIMEOUT_MAX:.0f}` must hold, but got timeout={timeout!r}.")
         here = parts.hostname == "localhost" or parts.hostname.startswith("127.") or parts.hostname == "::1"
@@ -117,7 +117,7 @@ class Connection:
         try:
             content = None if body is None else json.dumps(body).encode("ascii")
         except (TypeError, ValueError) as error:
-            raise SettingError(f"what is sent must be plain numbers, texts, lists and dicts: {error}.") from error
+            raise SettingError(f"what is sent must be plain numbers, strings, lists and dicts: {error}.") from error
         request = Request(f"{self.url}{path}", content, headers, method=method)
         with self._opener.open(request, timeout=self._timeout) as response:
             return _object(response.read(MAX_ANSWER))

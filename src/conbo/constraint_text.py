@@ -51,17 +51,17 @@ class LinearConstraint:
 def parse_constraints(texts: Iterable[str]) -> tuple[LinearConstraint, ...]:
     """Parse linear constraints, such as "a + b <= 100"; raise SpaceError if one of them is not linear."""
     if isinstance(texts, str) or not isinstance(texts, Iterable):
-        raise SpaceError(f"`constraints` must be a sequence of texts, but got {shortened(repr(texts))}.")
+        raise SpaceError(f"`constraints` must be a sequence of strings, but got {shortened(repr(texts))}.")
     parsed = tuple(map(parse_constraint, texts))
     if len(parsed) > MOST:
-        raise SpaceError(f"`constraints` must be at most {MOST} texts, but got {len(parsed)}.")
+        raise SpaceError(f"`constraints` must be at most {MOST} strings, but got {len(parsed)}.")
     return parsed
 
 
 def parse_constraint(text: str) -> LinearConstraint:
     """Parse a linear constraint, such as "a + b <= 100"; raise SpaceError if it is not linear."""
     if not isinstance(text, str):
-        raise SpaceError(f"a constraint must be a text, but got {shortened(repr(text))}.")
+        raise SpaceError(f"a constraint must be a string, but got {shortened(repr(text))}.")
     if not text.strip():
         raise SpaceError("a constraint must not be empty, but got an empty text.")
     if len(text) > LONGEST:

@@ -39,8 +39,8 @@ class LinearLimits:
     parameters: tuple[Parameter, ...]  # one for each of the d columns
     constraints: tuple[LinearConstraint, ...]
     owner: NDArray[np.int64]  # (J,), index of the constraint that each limit belongs to
-    coefficients: Array  # (J, d), coefficients of the values in the user's units
-    bounds: Array  # (J,), largest allowed sums of coefficients times values
+    coefficients: Array  # (J, d), of the values in the user's units, divided by the limit's range over the cube
+    bounds: Array  # (J,), largest allowed sums of coefficients times values, divided in the same way
     margins: Array  # (J,), least slack of projected points; zero for equalities and for limits on integers alone
     rounding: Array  # (J,), tolerance: a slack may be this far below zero because of rounding errors
 

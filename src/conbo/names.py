@@ -48,7 +48,7 @@ def wrong_outcomes(names: Collection[object]) -> str | None:
         return f"there must be at most {MAX_MEASURED} outcomes beside the reward, but got {len(names)}."
     for name in names:
         if not isinstance(name, str) or not name:
-            return f"the name of an outcome must be a non-empty text, but got {shortened(repr(name))}."
+            return f"the name of an outcome must be a non-empty string, but got {shortened(repr(name))}."
         if name in ("reward", "noise"):
             return f"an outcome beside the reward must not be named 'reward' or 'noise', but got {name!r}."
         if len(name) > MAX_NAME:

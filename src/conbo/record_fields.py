@@ -98,7 +98,7 @@ class Fields:
     def text(self, name: str, choices: Collection[str] | None = None) -> str:
         """Return a field that is a string; raise RecordError if it is not, or not one of the given `choices`."""
         value = self.value(name)
-        rule = "a text" if choices is None else f"one of {', '.join(choices)}"
+        rule = "a string" if choices is None else f"one of {', '.join(choices)}"
         return self._checked(name, value, isinstance(value, str) and (choices is None or value in choices), rule)
 
     def flag(self, name: str) -> bool:
@@ -159,7 +159,7 @@ class Fields:
         fields = self.fields(name)
         for key, value in fields.record.items():
             valid = isinstance(value, str | bool) or _is_in(value, -LARGEST, LARGEST)
-            fields._checked(key, value, valid, "a text, a finite number, true or false")
+            fields._checked(key, value, valid, "a string, a finite number, true or false")
         return dict(fields.record)
 
     def _checked(self, name: str, value: Any, valid: bool, rule: str) -> Any:

@@ -138,7 +138,7 @@ def test_check(conbo: Conbo, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("before", "after", "message"),
     [
-        ('method = "uniform"', "method = 3", "study.toml: `method` must be a text, but got 3."),
+        ('method = "uniform"', "method = 3", "study.toml: `method` must be a string, but got 3."),
         ('method = "uniform"', 'method = "unifrm"', "study.toml: unknown method 'unifrm'"),
         ('method = "uniform"', 'metod = "uniform"', "study.toml: unknown key `metod`: did you mean 'method'?"),
         ("low = 0,", 'low = "0",', "study.toml: in `actions.stock`: "),

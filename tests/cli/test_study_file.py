@@ -84,7 +84,7 @@ STATE = f"[states]\n{X}\n[actions]\ny = {{ type = 'real', low = 0, high = 1 }}\n
     [
         ("name = ", "this is not TOML: Invalid value"),
         (f"direktion = 'maximize'\n[actions]\n{X}", "unknown key `direktion`: did you mean 'direction'?"),
-        (f"name = 3\n[actions]\n{X}", "`name` must be a text, but got 3."),
+        (f"name = 3\n[actions]\n{X}", "`name` must be a string, but got 3."),
         (f"seed = 'a'\n[actions]\n{X}", "`seed` must be an integer, but got 'a'."),
         (f"reward_range = [1, 0]\n[actions]\n{X}", "`reward_range` must be a low and a higher limit"),
         (f"[states]\n{X}", "`actions` must name at least one parameter"),
@@ -105,7 +105,7 @@ STATE = f"[states]\n{X}\n[actions]\ny = {{ type = 'real', low = 0, high = 1 }}\n
         (f"seed = true\n[actions]\n{X}", "`seed` must be an integer, but got True."),
         (f"name = ''\n[actions]\n{X}", "`name` must be a non-empty string, but got ''."),
         (f"name = '..'\n[actions]\n{X}", "`name` must not be '.' or '..'"),
-        (f"storage = 'a\\u0000b'\n[actions]\n{X}".replace("'", '"'), "`storage` must be a text, but got 'a\\x00b'."),
+        (f"storage = 'a\\u0000b'\n[actions]\n{X}".replace("'", '"'), "`storage` must be a string, but got 'a\\x00b'."),
         ("actions.x = { type = 'categorical', choices = { a = 1 } }", r"choices` must be a sequence of values"),
         (
             "states.n = { type = 'integer', low = 1, high = 9 }\nactions.x = { type = 'real', low = 0, high = 1 }\n"
@@ -151,7 +151,7 @@ def test_texts_become_values() -> None:
     assert [parse_value(choices, text) for text in texts] == ["a", "A", 3, 2.5, True, True, "c"]
     assert [parse_value(parameter, "1_0") for parameter in (Real(0, 20), Integer(0, 20))] == ["1_0", "1_0"]
     for ambiguous in (["1", 1], ["true", True]):
-        with pytest.raises(PointError, match=r"a text must stand for one choice, but '(1|true)' stands for"):
+        with pytest.raises(PointError, match=r"a string must stand for one choice, but '(1|true)' stands for"):
             parse_value(Categorical(ambiguous), str(ambiguous[0]))
 
 

@@ -105,7 +105,7 @@ def test_fail(conbo: Conbo, folder: Path) -> None:
         (["tell", "0", "1", "--nois", "3"], 2, "Expected [STUDY] ID VALUE"),
         (["tell", "0", "1", "--outcome", "wait"], 2, "an outcome must be NAME=VALUE, but got 'wait'."),
         (["tell", "0", "1", "--outcome", "wait=long"], 1, "a value of the outcome 'wait' must be one finite number"),
-        (["tell", "0", "1", "--outcome", "=1"], 1, "the name of an outcome must be a non-empty text, but got ''."),
+        (["tell", "0", "1", "--outcome", "=1"], 1, "the name of an outcome must be a non-empty string, but got ''."),
         (["tell", "0", "1", "--outcome", "w=1", "--outcome", "w=2"], 2, "must be given once, but got 'w' twice."),
         (["tell", "--file", "none.csv"], 2, "File 'none.csv' does not exist."),
         (["fail"], 2, "Expected [STUDY] ID, but got nothing."),

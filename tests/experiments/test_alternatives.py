@@ -6,7 +6,7 @@ import pytest
 from conbo.errors import SettingError, TrialError
 from conbo.experiments.alternatives import best_grid, final_costs, in_words
 from conbo.experiments.botorch_contextual import BotorchContextual
-from conbo.experiments.contestants import contestant
+from conbo.experiments.entering import contestant
 from conbo.experiments.grid_search import (
     GridSearch,
     InterpolatedActions,

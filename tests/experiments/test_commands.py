@@ -115,11 +115,11 @@ def test_reproduce_draws_pictures_without_runs(conbo):
 
 def test_reproduce_pauses_and_says_what_it_could_draw(conbo):
     result = conbo("reproduce", "widths", "--quick", "--minutes", "0", "--jobs", "1", "--pack", "runs.jsonl.xz")
-    assert "0 runs are complete, 16 are paused" in result.output
-    assert "widths: not drawn, from 0 of 16 runs" in result.output
+    assert "0 runs are complete, 24 are paused" in result.output
+    assert "widths: not drawn, from 0 of 24 runs" in result.output
     assert Path("out/reproduction-quick").is_dir()
     first = conbo("reproduce", "widths", "--quick", "--seeds", "1", "--minutes", "0", "--jobs", "1")
-    assert "0 runs are complete, 8 are paused" in first.output
+    assert "0 runs are complete, 12 are paused" in first.output
 
 
 def test_run_files_are_plain_json_lines(conbo):

@@ -114,3 +114,27 @@ def test_climbs_do_not_change_where_they_start() -> None:
         ends = functions._maximize_torch(starts, torch.zeros(starts.shape[:2], dtype=torch.float64), 5, False).actions
         assert torch.equal(starts, before)
         assert not torch.equal(ends, before)
+
+
+@pytest.mark.parametrize("compiles", [True, False])
+@pytest.mark.parametrize("warp", WARPS)
+def test_held_integers_stay_and_count_in_the_limits(warp: str, compiles: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ActionFunctions, "_is_compiled", lambda self, actions: compiles)
+    actions = {"n": Integer(0, 3), "x": Real(0.1, 10, log=True), "y": Real(0, 1)}
+    space = Space(STATES, actions, ["n + x + 5 * y <= 7", "x - 2 * n <= 2"])
+    functions, posterior, states = functions_of(space, WARPS[warp])
+    rounded = functions.holding((0,))
+    assert rounded.limits is not None
+    starts = rounded.limits.snapped(starts_of(space, functions, 60))
+    ends = rounded.maximize(starts, torch.zeros(1, dtype=torch.float64), 40)
+
+    there = functions.factor.unscaled(ends.actions)
+    torch.testing.assert_close(there[..., 0], functions.factor.unscaled(starts)[..., 0], rtol=0, atol=1e-12)
+    assert rounded.limits.contains(ends.actions).all()
+    fine = torch.linspace(0, 1, 121, dtype=torch.float64)
+    for row, state in enumerate(states):
+        for n in np.unique(there[row, :, 0].numpy()):
+            grid = torch.cartesian_prod(state, tensor([n]), fine, fine)
+            feasible = grid[torch.from_numpy(space.contains(grid.numpy()))]
+            best = ends.mean[row][(there[row, :, 0] - n).abs() < 1e-9].amax()
+            assert float(best) >= float(posterior.mean(feasible).amax()) - 1e-3

@@ -57,7 +57,7 @@ def test_errors_are_those_of_a_study(service: Running) -> None:
         client.tell(0, 1.0)
     with pytest.raises(RewardError, match="a reward must be one finite number, but got nan"):
         client.tell(client.ask(), float("nan"))
-    with pytest.raises(SettingError, match="plain numbers, texts, lists and dicts"):
+    with pytest.raises(SettingError, match="plain numbers, strings, lists and dicts"):
         client.ask(state={"demand": object()})  # type: ignore[dict-item]
 
 

@@ -81,7 +81,7 @@ def test_a_told_trial_can_be_told_again_but_not_otherwise(service: Running) -> N
         ("ask", {"state": {"demand": 5}}, 422, "`10.0 <= demand <= 100.0` must hold, but got demand=5."),
         ("ask", {"n": 0}, 422, "`n` must be an integer from 1 to 100, but got n=0."),
         ("ask", {"lease": 0}, 422, "`0 < lease <= 604800` must hold, but got lease=0."),
-        ("ask", {"key": 5}, 422, "`key` must be a text of 1 to 200 characters, but got 5."),
+        ("ask", {"key": 5}, 422, "`key` must be a string of 1 to 200 characters, but got 5."),
         ("ask", [1], 422, "the body of a request must be a JSON object."),
         (
             "trials",

@@ -58,7 +58,7 @@ ORIGIN = r"the study 'default' in the database '.*study.db', created by conbo \d
         ("state", '{"s": 0.5}', "trial 2: state must give every parameter a value, but 'k' is missing"),
         ("state", '{"s": 0.5, "k": "c"}', "trial 2: 'k' must be one of 'a', 'b', but got 'c'"),
         ("action", '{"x": 2, "n": 1}', "trial 2: `0.0 <= x <= 1.0` must hold, but got x=2"),
-        ("action", '{"x": null, "n": 1}', "`action.x` must be a text, a finite number, true or false, but got None"),
+        ("action", '{"x": null, "n": 1}', "`action.x` must be a string, a finite number, true or false, but got None"),
         ("action", '{"x": NaN, "n": 1}', "a record must hold finite numbers, but got NaN"),
         ("status", "done", "`status` must be one of running, completed, failed, but got 'done'"),
         ("status", "running", "`reward` must not be there before the trial is completed"),
@@ -69,11 +69,11 @@ ORIGIN = r"the study 'default' in the database '.*study.db', created by conbo \d
         ("outcomes", '{"wait": true}', "`outcomes.wait` must be a finite number, but got True"),
         ("outcomes", '{"wait": NaN}', "a record must hold finite numbers, but got NaN"),
         ("outcomes", '{"wait": 1, "wait": 2}', "`wait` must be there once, but is there twice"),
-        ("outcomes", '{"": 1}', "the name of an outcome must be a non-empty text, but got ''"),
-        ("outcomes", b"\xff", r"`outcomes` must be a text, but got b'\\xff'"),
+        ("outcomes", '{"": 1}', "the name of an outcome must be a non-empty string, but got ''"),
+        ("outcomes", b"\xff", r"`outcomes` must be a string, but got b'\\xff'"),
         ("attempts", "two", "`attempts` must be a whole number from 0"),
         ("started", 1e300, r"`started` must be a number from 0 to .*, but got 1e\+300"),
-        ("error", b"\xff", r"`error` must be a text, but got b'\\xff'"),
+        ("error", b"\xff", r"`error` must be a string, but got b'\\xff'"),
     ],
 )
 def test_a_damaged_trial_is_named(storage: str, column: str, value: Any, message: str) -> None:
@@ -177,7 +177,7 @@ def test_settings_that_are_no_record(storage: str, text: str | bytes) -> None:
         ("UPDATE conbo_schema SET version = 'x'", StorageError, "version of its tables must be a whole number, but"),
         ("UPDATE conbo_schema SET version = 99", StorageError, "by a later conbo"),
         ("DROP TABLE conbo_trials", StorageError, "no such table: conbo_trials"),
-        ("UPDATE conbo_studies SET name = x'ff'", RecordError, r"a study's name must be a text, but got b'\\xff'"),
+        ("UPDATE conbo_studies SET name = x'ff'", RecordError, r"a study's name must be a string, but got b'\\xff'"),
     ],
 )
 def test_damaged_tables(storage: str, statement: str, kind: type[ConboError], message: str) -> None:

@@ -81,7 +81,7 @@ def test_an_objective_may_return_a_mapping(where: str) -> None:
     [
         ({"wait": 1.0}, "an objective must return a number or a mapping with 'reward', but got {'wait': 1.0}."),
         ({"reward": 1.0, "wait": "long"}, "a value of the outcome 'wait' must be one finite number, but got 'long'."),
-        ({"reward": 1.0, 3: 1.0}, "the name of an outcome must be a non-empty text, but got 3."),
+        ({"reward": 1.0, 3: 1.0}, "the name of an outcome must be a non-empty string, but got 3."),
         ({"reward": 1.0, "noise": -1}, "`noise >= 0` must hold for the variance of a reward, but got noise=-1."),
     ],
     ids=lambda value: "" if isinstance(value, str) else repr(value)[:24],

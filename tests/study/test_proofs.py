@@ -284,7 +284,7 @@ def test_rules_that_cannot_be() -> None:
         study().compare(lambda state: {"stock": state["price"]})
     with pytest.raises(SettingError, match="a rule must be a policy, a function, an action or a table, but got 'x'"):
         study().compare("x")
-    with pytest.raises(SettingError, match="`name` must be a text other than '' and 'the best single action'"):
+    with pytest.raises(SettingError, match="`name` must be a string other than '' and 'the best single action'"):
         study().compare({"stock": 1}, name=SINGLE_ACTION)
     with pytest.raises(SettingError, match=r"`name` must be text that can be encoded in UTF-8, but got '\\ud800'"):
         study().compare({"stock": 1}, name="\ud800")

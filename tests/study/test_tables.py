@@ -148,7 +148,7 @@ def test_texts_that_are_not_what_they_seem(tmp_path: Path) -> None:
         new_study(space=space).import_csv(path)
     assert str(raised.value).splitlines()[1:] == [
         "  line 2: 'x' must be a number, but got '1_000'.",
-        "  line 3: a text must stand for one choice, but '1' stands for '1' and 1.",
+        "  line 3: a string must stand for one choice, but '1' stands for '1' and 1.",
     ]
 
 

@@ -97,10 +97,10 @@ def _read(path: Path) -> dict[str, Any]:
     _check_keys("", record, ("name", "storage", "constraints", *_SIMPLE, *_TABLES))
     for key in _TEXTS:
         if not isinstance(record.get(key, ""), str) or "\0" in record.get(key, ""):
-            raise SettingError(f"`{key}` must be a text, but got {record[key]!r}.")
+            raise SettingError(f"`{key}` must be a string, but got {record[key]!r}.")
     constraints = record.get("constraints", [])
     if not isinstance(constraints, list) or not all(isinstance(text, str) for text in constraints):
-        raise SettingError(f"`constraints` must be a list of texts, but got {constraints!r}.")
+        raise SettingError(f"`constraints` must be a list of strings, but got {constraints!r}.")
     if not isinstance(record.get("seed", 0), int) or isinstance(record.get("seed"), bool):
         raise SettingError(f"`seed` must be an integer, but got {record['seed']!r}.")
     return record

@@ -24,10 +24,11 @@ from torch import Tensor
 from conbo.bound_states import bind
 from conbo.experiments.contestants import ActionRule, TrialList
 from conbo.experiments.run_file import RunSettings
-from conbo.optimizer import Optimizer
+from conbo.initial_design import design_points
 from conbo.problems.problem import Problem
 from conbo.quasi_random import sobol
 from conbo.spaces import Point, Space, Value
+from conbo.suggestion_seeds import design_seed
 from conbo.trials import Trial
 
 STARTS, SCREENED = 10, 256  # `num_restarts` and `raw_samples` of `optimize_acqf`
@@ -79,14 +80,11 @@ class ContextualContestant(TrialList):
         return [MeanPolicy(self._space, self._fitted[1])]
 
     def _design(self) -> list[Trial]:
-        ours = Optimizer(
-            self._space,
-            state_distribution=self._problem.state_distribution,
-            method="uniform",
-            seed=self._settings.seed,
-            initial=self._settings.initial,
-        )
-        return ours.ask(self._settings.initial)
+        """All trials of the initial design, which is that of conbo's methods with the same seed."""
+        d_s, seed = self._space.n_state_dims, design_seed(self._settings.seed)
+        rows = design_points(self._space, self._distribution, seed, 0, self._settings.initial)
+        points = zip(self._space.decode_states(rows[:, :d_s]), self._space.decode_actions(rows[:, d_s:]), strict=True)
+        return [Trial(number, state, action) for number, (state, action) in enumerate(points)]
 
     def _model(self) -> Any:
         states = self._space.encode_states([trial.state for trial in self._trials])

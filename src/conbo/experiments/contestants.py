@@ -1,7 +1,7 @@
 """Contestants of an experiment: conbo's optimizer with some method, or another algorithm with as many evaluations.
 
 A contestant suggests points, is told their rewards and offers policies. If it offers several, such as the nearest
-state's action and an interpolated one, the best of them is scored.
+state's action and an interpolated one, the best of them is scored. `entering` creates contestants.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,7 +10,6 @@ from typing import Protocol, TypeAlias
 from conbo.errors import TrialError
 from conbo.experiments.run_file import RunSettings
 from conbo.method_list import Method
-from conbo.optimizer import Optimizer
 from conbo.problems.problem import Problem
 from conbo.spaces import Point, Value
 from conbo.trials import Outcomes, Trial
@@ -87,26 +86,3 @@ class Alternative(Protocol):
 
 
 Entry: TypeAlias = Method | Alternative
-
-
-class Ours(Optimizer):
-    """Conbo's optimizer as a contestant: it suggests points, is told their rewards, and offers one policy."""
-
-    def policies(self) -> list[ActionRule]:
-        """A list of one policy: the optimizer's."""
-        return [self.policy()]
-
-
-def contestant(entry: Entry, problem: Problem, settings: RunSettings, evaluations: int) -> Contestant:
-    """Create the contestant for one run of a method or an alternative, with this planned number of evaluations."""
-    if not isinstance(entry, Method):
-        return entry.enter(problem, settings, evaluations)
-    return Ours(
-        problem.space,
-        state_distribution=problem.state_distribution,
-        method=entry,
-        seed=settings.seed,
-        initial=settings.initial,
-        common_random_numbers=settings.seed_habit == "chosen",
-        outcome_constraints=problem.outcome_constraints,
-    )

@@ -2,8 +2,8 @@
 
 The fingerprint is a hash of the problem's data files and of source files: the modules that define the method's recipe,
 the problem, the optimizer and the scoring, and all modules that these import. Other methods and problems, storage and
-presentation are left out. Docstrings, blank lines and comment lines do not count, so that rewriting them does not make
-recorded runs stale.
+presentation are left out, and so is the optimizer if the run is that of another library. Docstrings, blank lines and
+comment lines do not count, so that rewriting them does not make recorded runs stale.
 """
 
 import ast
@@ -18,9 +18,11 @@ from typing import Any
 
 from conbo.experiments.problem_names import load_problem
 from conbo.experiments.run_file import Origin, Run, RunSettings
+from conbo.method_list import Method
 
 SOURCE = Path(__file__).parents[1]
-ROOTS = ("conbo.optimizer", "conbo.experiments.evaluation", "conbo.experiments.scoring")
+ROOTS = ("conbo.experiments.evaluation", "conbo.experiments.scoring")
+OURS = "conbo.experiments.entering"  # makes a method of conbo a contestant; alternatives do not depend on it
 FINAL_ROUND = "conbo.experiments.final_round"
 # Modules that list, store, name or show things, so that numbers do not depend on them. The methods and problems that
 # they list are found from the recipe and the problem of the run instead.
@@ -57,6 +59,7 @@ def code_of(settings: RunSettings, method: object) -> str:
     """The fingerprint of the code that a run of this method with these settings depends on."""
     problem = load_problem(settings.problem)
     named = {*modules_within(method), *modules_within(problem), *ROOTS}
+    named |= {OURS} if isinstance(method, Method) else set()
     named |= {FINAL_ROUND} if settings.final_round else set()
     followed = sorted(reachable(named))
     return _fingerprint(tuple(followed), _data_files(settings.problem))

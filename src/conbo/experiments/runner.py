@@ -17,7 +17,8 @@ from typing import Literal, TypeAlias, TypeVar
 import numpy as np
 import torch
 
-from conbo.experiments.contestants import Contestant, Entry, contestant
+from conbo.experiments.contestants import Contestant, Entry
+from conbo.experiments.entering import contestant
 from conbo.experiments.evaluation import evaluate
 from conbo.experiments.final_round import after_final_round
 from conbo.experiments.origin import origin_of

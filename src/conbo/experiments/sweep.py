@@ -17,7 +17,8 @@ from typing import Literal, TypeAlias
 from tqdm import tqdm
 
 from conbo.errors import SettingError
-from conbo.experiments.contestants import Entry, contestant
+from conbo.experiments.contestants import Entry
+from conbo.experiments.entering import contestant
 from conbo.experiments.problem_names import load_problem
 from conbo.experiments.run_file import Key, Run, RunSettings, SeedHabit, append, lines_of, read_file, read_folder
 from conbo.experiments.run_lock import run_lock

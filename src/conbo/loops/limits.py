@@ -7,7 +7,7 @@ negative:
 
 The room of a limit is its bound minus what the state contributes to the sum. A value becomes a coordinate x_i
 (a scaled input) in three steps: it is mapped to [0, 1], warped, and multiplied by a factor that contains one over the
-lengthscale. Coordinates that may move are `free`; `shapes` has a column for each.
+lengthscale. The coordinates of all numeric action parameters are `free`; `shapes` has a column for each.
 
 | row of `shapes` | meaning                                                                             |
 |-----------------|-------------------------------------------------------------------------------------|
@@ -15,6 +15,7 @@ lengthscale. Coordinates that may move are `free`; `shapes` has a column for eac
 | 2               | log of the high end over the low end for a log scale; zero for a linear scale       |
 | 3               | factor by which the warped value was multiplied                                     |
 | 4, 5            | 1/a and 1/b of the input warping 1 - (1 - u^a)^b of u in [0, 1]; one without a warp |
+| 6               | one if the coordinate may move, zero if it is held                                  |
 
 `edges` has a column for each limit, in units of slack. Row 0 is the slack that a point keeps when it is moved to where
 the limit holds. Row 1 is the largest violation that is tolerated.
@@ -36,8 +37,8 @@ def evaluate_limits(x: Array, free: Array, shapes: Array, values: Array, slopes:
     """Convert a point x to the values of its action parameters in the user's units, with their derivatives.
 
     `free` holds the indices of f coordinates of x. The value of each one is written to `values` (f,), and its
-    derivative with respect to the coordinate to `slopes` (f,). The columns of `shapes` (6, f) describe the scales of
-    these coordinates, as the module's docstring explains.
+    derivative with respect to the coordinate to `slopes` (f,), or zero for a coordinate that is held. The columns of
+    `shapes` (7, f) describe the scales of these coordinates, as the module's docstring explains.
     """
     for i in range(len(free)):
         place, slope = x[free[i]] / shapes[3, i], 1.0 / shapes[3, i]
@@ -55,6 +56,7 @@ def evaluate_limits(x: Array, free: Array, shapes: Array, values: Array, slopes:
         else:
             values[i] = low + shapes[1, i] * place
             slopes[i] = slope * shapes[1, i]
+        slopes[i] *= shapes[6, i]
 
 
 @helper
@@ -112,7 +114,7 @@ def limited_step(
             normals[j, i] /= length
     largest = LEAST
     for i in range(f):
-        stuck[i] = False
+        stuck[i] = shapes[6, i] == 0.0
         for k in range(f):
             largest = abs(hessian[i, k]) if abs(hessian[i, k]) > largest else largest
     for side in range(n_limits + 2 * f):
@@ -120,7 +122,7 @@ def limited_step(
     stiff, shift = STIFFNESS * largest, 0.0
     for _ in range(ROUNDS):
         for i in range(f):
-            step[i] = gradient[i]
+            step[i] = 0.0 if stuck[i] else gradient[i]
             for k in range(f):
                 pulled[i, k] = hessian[i, k]
         for j in range(n_limits):
@@ -153,6 +155,8 @@ def limited_step(
             changed |= binding[j] != (along > gaps[j])
             binding[j] = along > gaps[j]
         for i in range(f):
+            if stuck[i]:
+                continue
             above, below = x[free[i]] + step[i] > upper[free[i]], x[free[i]] + step[i] < lower[free[i]]
             changed |= binding[n_limits + i] != above or binding[n_limits + f + i] != below
             binding[n_limits + i], binding[n_limits + f + i] = above, below

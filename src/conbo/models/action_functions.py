@@ -84,6 +84,11 @@ class ActionFunctions:
         moves = [column not in self.held for column in self.factor.columns.owner]
         return lower, upper, free & torch.tensor(moves, device=free.device)
 
+    def holding(self, columns: tuple[int, ...]) -> "ActionFunctions":
+        """Return the same functions for searches that do not change these columns of the actions."""
+        limits = None if self.limits is None else replace(self.limits, held=columns)
+        return replace(self, held=columns, limits=limits)
+
     def pooled(self, correlation: Tensor, pool: Tensor) -> tuple[Tensor, Tensor]:
         """Return means and slopes (r, p) of the r functions mean + z slope, all at the same p actions.
 

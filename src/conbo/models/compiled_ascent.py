@@ -51,9 +51,10 @@ def ascend(
     mean, slope = np.empty((rows, q)), np.empty((rows, q))
     correlation = np.empty((rows, q, n if keep_correlation else 0))
     lower, upper, movable = box
-    free = np.flatnonzero(movable.numpy())
     if limits is not None and len(limits.shapes.coefficients) == 0:  # no linear constraint, only a function
         limits = None
+    # linear constraints involve all numeric columns, even those that do not move
+    free = np.flatnonzero((movable if limits is None else limits.factor.box[2]).numpy())
     loop = ascend_rows if limits is None else ascend_rows_within_limits
     inputs = (
         _contiguous(mean_weights),
@@ -75,7 +76,7 @@ def ascend(
         columns, stuck = np.empty((features, n + 1)), np.empty(features, dtype=np.bool_)
         columns[:, :n] = points.numpy().T
         scratches = scratch, derivatives, small, stuck
-        within = None if limits is None else _limit_arrays(limits, len(free))
+        within = None if limits is None else _limit_arrays(limits, movable.numpy()[free])
         loop(*part, coefficients(profile), columns, *inputs, *outputs, *scratches, within)
 
     work = rows * q * (n + 1) * (steps + 1) * (features + 2)  # derivatives by many features take longer
@@ -88,18 +89,18 @@ def ascend(
     return tuple(torch.from_numpy(array) for array in outputs)  # type: ignore[return-value]
 
 
-def _limit_arrays(limits: FeatureLimits, f: int) -> tuple[Array, ...]:
+def _limit_arrays(limits: FeatureLimits, movable: Array) -> tuple[Array, ...]:
     """Return the arrays that `loops.ascent` needs to keep the f numeric columns of actions within J linear constraints.
 
-    The first four arrays describe the constraints (see `loops.limits`): coefficients (J, f); room (rows, J), the bounds
-    on the action's terms, with a row for each function to maximize; edges (2, J), which are tolerances; and shapes
-    (6, f), the scales of the columns. The other three are scratch memory: (J + f + 2, f) for normals, a matrix and two
-    vectors; (J,) for slacks; and (J + 2 f,) for flags of active constraints and bounds.
+    `movable` (f,) flags the columns that may change. The first four arrays describe the constraints, as `loops.limits`
+    defines them: coefficients (J, f), room (rows, J), edges (2, J) and shapes (7, f), where `rows` counts the functions
+    to maximize. The other three are scratch memory: (J + f + 2, f) for normals, a matrix and two vectors; (J,) for
+    slacks; and (J + 2 f,) for flags of active constraints and bounds.
     """
     coefficients, edges, shapes = limits.shapes.compiled
-    n_limits = len(coefficients)
+    n_limits, f = coefficients.shape
     scratch = np.empty((n_limits + f + 2, f)), np.empty(n_limits), np.empty(n_limits + 2 * f, dtype=np.bool_)
-    return coefficients, _contiguous(limits.room), edges, shapes, *scratch
+    return coefficients, _contiguous(limits.room), edges, np.vstack([shapes, movable]), *scratch
 
 
 def _contiguous(tensor: Tensor) -> Array:

@@ -60,10 +60,10 @@ class ActionPool:
         actions, mean = self.posterior.kernel.actions.unscaled(maxima.actions), maxima.mean
         if self.space.has_integer_actions:
             factor, own = functions.factor, None if limits is None else states
-            held = replace(functions, held=level_columns(self.space))
+            rounded = functions.holding(level_columns(self.space))
 
             def climb(x: Tensor) -> Tensor:
-                return factor.unscaled(held.maximize(factor.scaled(x), states.new_zeros(1), steps).actions)
+                return factor.unscaled(rounded.maximize(factor.scaled(x), states.new_zeros(1), steps).actions)
 
             def mean_at(x: Tensor) -> Tensor:
                 return functions.at(factor.scaled(x))[0]

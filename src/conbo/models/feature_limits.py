@@ -97,6 +97,7 @@ class FeatureLimits:
 
     shapes: FeatureShapes  # the part that is the same in all states
     states: Tensor  # (r, d_s), unit cube
+    held: tuple[int, ...] = ()  # columns of the actions that must not change, such as rounded integers
 
     @property
     def space(self) -> Space:
@@ -178,8 +179,8 @@ class FeatureLimits:
         if len(rows) == 0 or self.linear is None:
             return x, inside
         points = torch.cat([self.states[rows].to(x), self.factor.unscaled(x[~inside])], -1).numpy(force=True)
-        actions = np.arange(points.shape[1]) >= self.space.n_state_dims
-        found, feasible = self.linear.project(points, actions)
+        columns = np.arange(points.shape[1]) - self.space.n_state_dims
+        found, feasible = self.linear.project(points, (columns >= 0) & ~np.isin(columns, self.held))
         moved = x.clone()
         moved[~inside] = self.factor.scaled(torch.from_numpy(found[:, self.space.n_state_dims :]).to(x))
         now = inside.clone()

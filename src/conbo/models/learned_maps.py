@@ -119,7 +119,7 @@ class LearnedMaps:
         from the best reward when the map was learned.
         """
         distance = output.width / (1 - LINEAR_SHARE)  # from the best reward to the ceiling when the map was learned
-        ceiling = output.pivot + LINEAR_SHARE * distance
+        ceiling = output.pivot + output.width
         if ceiling > self.best:
             distance = ceiling - self.best
         return torch.tensor([log(distance / self.reach), output.power], dtype=torch.float64).clamp(*self.bounds.T)

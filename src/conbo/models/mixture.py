@@ -35,7 +35,10 @@ from conbo.spaces import Space
 
 @dataclass(frozen=True)
 class Mixture:
-    """A weighted average of the posteriors of several models (the members), the most probable first."""
+    """A weighted average of the posteriors of several models, which are its members.
+
+    The most probable member comes first, except in an average over drawn hyperparameters, which is not sorted.
+    """
 
     members: tuple[Posterior, ...]
     weights: Tensor  # (members,), which add up to one

@@ -62,14 +62,15 @@ class Profile:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name or self.name == "auto":
-            raise SettingError(f"`name` of a profile must be a text other than 'auto', but got {self.name!r}.")
+            raise SettingError(f"`name` of a profile must be a string other than 'auto', but got {self.name!r}.")
         if not self.unit > 0:
             raise SettingError(f"`unit > 0` must hold for a profile, but got unit={self.unit!r}.")
 
     @property
     def built_in(self) -> bool:
         """Whether the profile is one of `PROFILES`, which the compiled loops and the report's page can compute."""
-        return self.name in PROFILES and PROFILES[self.name].tables is self.tables
+        known = PROFILES.get(self.name)
+        return known is not None and (known.tables, known.unit) == (self.tables, self.unit)
 
     def value(self, squared_distance: Tensor) -> Tensor:
         """Compute the correlation φ alone.

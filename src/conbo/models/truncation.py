@@ -29,7 +29,7 @@ from conbo.models.output_maps import normal_cdf, normal_density
 
 MIN_TIED = 3  # least number of points whose rewards are at the floor
 MIN_FREE = 5  # least number of rewards above the floor
-MOST_CENSORED = 500  # largest number of rewards, because the time for sites grows with its cube
+MOST_REWARDS = 500  # largest number of rewards, clipped or not, because the time for sites grows with its cube
 SAME_REWARD = 1e-9  # standardized rewards that are closer to the floor than this count as clipped
 LARGEST_VARIANCE = 1e8  # largest variance of a site, which says nothing about standardized rewards
 FAR = 50.0  # standard deviations beyond which an asymptotic series is accurate
@@ -61,10 +61,10 @@ def floor_of(points: Tensor, rewards: Tensor) -> float | None:
     Rewards seem clipped if three conditions hold. At least MIN_TIED points have the lowest reward. At least MIN_FREE
     rewards are higher, and no two of these are equal; otherwise rewards may be counts or scores. The gap between the
     lowest reward and the others is at most the range of the others; otherwise the lowest may be a penalty. A point that
-    was evaluated again with the same reward counts once. With more than MOST_CENSORED rewards, clipped or not, the
+    was evaluated again with the same reward counts once. With more than MOST_REWARDS rewards, clipped or not, the
     result is None, because approximating the clipped ones would take too long.
     """
-    if not MIN_TIED + MIN_FREE <= len(rewards) <= MOST_CENSORED:
+    if not MIN_TIED + MIN_FREE <= len(rewards) <= MOST_REWARDS:
         return None
     # the same point may have been evaluated again without noise
     rows = torch.unique(torch.cat([points.to(rewards), rewards[:, None]], -1), dim=0)

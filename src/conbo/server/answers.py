@@ -79,7 +79,7 @@ def add_error_answers(app: FastAPI, without_place: Callable[[str], str]) -> None
 
     @app.exception_handler(UnicodeEncodeError)
     async def not_text(request: Request, error: UnicodeEncodeError) -> Response:
-        return error_answer(422, "SettingError", "a text must be valid Unicode, but it has lone surrogates.")
+        return error_answer(422, "SettingError", "strings must be valid Unicode, but one has lone surrogates.")
 
     @app.exception_handler(Exception)
     async def unexpected(request: Request, error: Exception) -> Response:

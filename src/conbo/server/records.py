@@ -83,7 +83,7 @@ def owner_name(worker: Any, key: Any) -> str:
         rule = f"`worker` must be a printable text of 1 to {MAX_LABEL} characters"
         raise SettingError(f"{rule}, but got {shortened(repr(label))}.")
     if key is not None and not (isinstance(key, str) and 0 < len(key) <= MAX_KEY):
-        raise SettingError(f"`key` must be a text of 1 to {MAX_KEY} characters, but got {shortened(repr(key))}.")
+        raise SettingError(f"`key` must be a string of 1 to {MAX_KEY} characters, but got {shortened(repr(key))}.")
     text = secrets.token_hex(16) if key is None else key
     return f"{label}/{hashlib.sha256(text.encode('utf-8', 'backslashreplace')).hexdigest()[:16]}"
 

@@ -34,7 +34,7 @@ def meant_choice(text: Any, meant: Sequence[Value]) -> Any:
     it holds several, such as 1 and "1".
     """
     if len(meant) > 1:
-        raise PointError(f"a text must stand for one choice, but {text!r} stands for {meant[0]!r} and {meant[1]!r}.")
+        raise PointError(f"a string must stand for one choice, but {text!r} stands for {meant[0]!r} and {meant[1]!r}.")
     return meant[0] if meant else text
 
 

@@ -157,7 +157,7 @@ class Proofs:
         from conbo.validation import SINGLE_ACTION
 
         if not isinstance(name, str) or not name or name == SINGLE_ACTION:
-            raise SettingError(f"`name` must be a text other than '' and {SINGLE_ACTION!r}, but got {name!r}.")
+            raise SettingError(f"`name` must be a string other than '' and {SINGLE_ACTION!r}, but got {name!r}.")
         if not is_encodable(name):
             raise SettingError(f"`name` must be text that can be encoded in UTF-8, but got {name!r}.")
         policy = self._shared.up_to_date().policy()

@@ -131,7 +131,7 @@ def _names(database: Database) -> list[str]:
     names = database.read(lambda connection: connection.scalars(select(STUDIES.c.name).order_by(STUDIES.c.id)).all())
     for name in names:
         if not isinstance(name, str):
-            raise RecordError(f"a study's name must be a text, but got {name!r} in the database {database.name}.")
+            raise RecordError(f"a study's name must be a string, but got {name!r} in the database {database.name}.")
     return list(names)
 
 

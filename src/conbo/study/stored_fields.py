@@ -28,7 +28,7 @@ _OPTIONAL = (
 def settings_of(text: object) -> dict[str, Any]:
     """Read the settings of a study from JSON; model settings under former names get their current names."""
     if not isinstance(text, str):
-        raise RecordError(f"`settings` must be a text, but got {type(text).__name__}.")
+        raise RecordError(f"`settings` must be a string, but got {type(text).__name__}.")
     settings = dict(Fields.of(parse_json(text), "settings").record)
     model = settings.get("model")
     if isinstance(model, Mapping) and model.get("type") == GaussianProcess.__name__:
