@@ -44,9 +44,12 @@ class WeightedStates:
     def sample(self, n: int, generator: torch.Generator) -> Tensor:
         """Draw n independent states (n, d_s) from P[s].
 
-        If the user gave a sampler, it draws the states.  Otherwise, they are drawn from the pool of weighted states
-        that represents P[s].  But if the pool does not hold all states, and the user gave an upper bound on the
-        density, they are drawn by rejection sampling.
+        The first of these ways that is possible is used:
+
+        1. the user's own sampler;
+        2. the pool of weighted states, if it holds all states;
+        3. rejection sampling, if the user gave an upper bound on the density;
+        4. the pool, which then represents P[s] only approximately.
         """
         if self.recipe.sampler is not None:
             return self._sample_by_user(self.recipe.sampler, n, generator)

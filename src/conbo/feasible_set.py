@@ -184,7 +184,10 @@ class FeasibleSet:
         return result, feasible
 
     def _with_reals_moved(self, points: Array) -> tuple[Array, Flags]:
-        """Move real-valued action columns of points (n, d) into the limits; also return success flags (n,)."""
+        """Change real-valued action columns of points (n, d) so that the points satisfy the linear constraints.
+
+        Also return flags (n,), which say for which points this succeeded.
+        """
         assert self.limits is not None
         movable = self.actions & np.array([isinstance(p, Real) for p in self.parameters])
         if not movable.any():

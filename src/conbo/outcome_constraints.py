@@ -36,7 +36,7 @@ class AtMost:
     Raises
     ------
     SettingError
-        If the bound is not one finite number.
+        If the bound is not a number between -1e300 and 1e300.
 
     Examples
     --------
@@ -68,7 +68,7 @@ class AtLeast:
     Raises
     ------
     SettingError
-        If the bound is not one finite number.
+        If the bound is not a number between -1e300 and 1e300.
 
     Examples
     --------

@@ -238,7 +238,10 @@ class Space:
         return bool(self.feasible_set.contains(np.concatenate(points, axis=1))[0])
 
     def contains(self, points: Array) -> Flags:
-        """Return whether each point (..., d) of the unit cube, states first, is feasible."""
+        """Return whether each point (..., d) is feasible.
+
+        Points are in the unit cube, and their first columns are those of the state.
+        """
         if self.feasible_set is None:
             return np.ones(points.shape[:-1], dtype=bool)
         return self.feasible_set.contains(points)

@@ -3,10 +3,10 @@ from dataclasses import replace
 import pytest
 
 from conbo.experiments import origin
+from conbo.experiments.botorch_contextual import BotorchContextual
 from conbo.experiments.grid_search import GridSearch
-from conbo.experiments.origin import code_lines, code_of, imports_of, is_stale, modules_within, origin_of, reachable
+from conbo.experiments.origin import code_lines, code_of, imports_of, is_stale, modules_of, origin_of
 from conbo.experiments.paper_figures import FIGURES
-from conbo.experiments.problem_names import load_problem
 from conbo.experiments.run_file import Origin, Run
 from conbo.experiments.staleness import NO_RECORD, OTHER_RECIPE, stale_counts, stale_table, why_stale
 from conbo.method_table import METHODS
@@ -22,7 +22,8 @@ def code(problem, method):
 
 
 def followed(problem, method):
-    return reachable({*modules_within(METHODS[method]), *modules_within(load_problem(problem)), *origin.ROOTS})
+    settings = task_of("synthetic", "branin", "conbo").settings
+    return modules_of(replace(settings, problem=problem), METHODS.get(method, method))
 
 
 def test_the_code_of_a_run_is_what_its_method_and_problem_need():
@@ -33,6 +34,15 @@ def test_the_code_of_a_run_is_what_its_method_and_problem_need():
     assert "conbo.acquisition.entropy" in followed("branin", "conbo-pes")
     assert "conbo.problems.ambulance_simulator" in followed("ambulances", "uniform")
     assert "conbo.problems.synthetic" in followed("branin_global", "uniform")
+    assert "conbo.optimizer" in default
+
+
+@pytest.mark.parametrize("library", [GridSearch("optuna", 3), GridSearch("ax", 3), BotorchContextual()])
+def test_runs_of_other_libraries_do_not_depend_on_our_optimizer_and_models(library):
+    found = followed("branin", library)
+    assert {"conbo.experiments.scoring", "conbo.problems.synthetic", library.__class__.__module__} <= found
+    ours = ("acquisition", "models", "proposals", "loops", "optimizer", "learner", "belief")
+    assert not {module for module in found if module.split(".")[1] in ours}
 
 
 def test_runs_of_the_same_code_have_the_same_fingerprint():

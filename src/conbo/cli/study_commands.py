@@ -170,9 +170,9 @@ def run(
     """Evaluate an objective until the study has N evaluations.
 
     OBJECTIVE is module:function or path/to/file.py:function, a function of state and action, both dicts, that returns
-    a number. With --command it is a program instead: {name} in its command line stands for the value of a state or an
-    action, no shell reads the line, and the last line that the program prints is the reward. With common random
-    numbers, the function takes the seed as its third argument, and the program as {seed}.
+    a number. With --command, give a program instead. In its command line, {x} is replaced by the value of the state or
+    action parameter x. No shell reads the line, and the last line that the program prints is the reward. With common
+    random numbers, the seed is the third argument of the function, or {seed} in the command line.
 
     The first run creates the study, and later runs continue it, however the last one ended.
     """

@@ -57,12 +57,15 @@ def origin_of(settings: RunSettings, method: object) -> Origin:
 
 def code_of(settings: RunSettings, method: object) -> str:
     """The fingerprint of the code that a run of this method with these settings depends on."""
-    problem = load_problem(settings.problem)
-    named = {*modules_within(method), *modules_within(problem), *ROOTS}
+    return _fingerprint(tuple(sorted(modules_of(settings, method))), _data_files(settings.problem))
+
+
+def modules_of(settings: RunSettings, method: object) -> set[str]:
+    """The names of conbo's modules that the numbers of a run depend on."""
+    named = {*modules_within(method), *modules_within(load_problem(settings.problem)), *ROOTS}
     named |= {OURS} if isinstance(method, Method) else set()
     named |= {FINAL_ROUND} if settings.final_round else set()
-    followed = sorted(reachable(named))
-    return _fingerprint(tuple(followed), _data_files(settings.problem))
+    return reachable(named)
 
 
 def is_stale(run: Run, code: str) -> bool:

@@ -1,11 +1,11 @@
 """Profiles (stationary correlations as functions of a distance) in the form in which the compiled loops compute them.
 
-All have one form and differ in four coefficients (a, b, c, g), the entries of `PROFILES`. With r the distance between
-points whose coordinates are scaled by the lengthscales, and E = e^-(a r + b r²),
+Let r be the distance between two points in scaled inputs, and E = e^-(a r + b r²). Every profile has
 
-    φ = (1 + a r + c r²) E,    ψ = g (1 + a r) E,    χ = g E
+    the correlation φ = (1 + a r + c r²) E,    ψ = -φ'/r = g (1 + a r) E,    χ = -ψ'/r = g E.
 
-are the functions of `models.profiles`: the correlation φ, ψ = -φ'/r and χ = -ψ'/r.
+The four coefficients (a, b, c, g) of each profile are in `PROFILES`. Scaled inputs are coordinates divided by the
+lengthscales and multiplied by the profile's unit, such as √5. `models.profiles` defines the same functions in torch.
 """
 
 from functools import cache

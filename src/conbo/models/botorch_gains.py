@@ -1,11 +1,11 @@
-"""Knowledge gradients under any BoTorch model: the expected rise of a state's highest mean after a new reward.
+"""Knowledge gradients under any BoTorch model: the expected rise of a state's highest mean after one more reward.
 
-If that reward is z standard deviations above its prediction, the mean at a point rises by σ̃ z.  The model's kernel is
-not known here, so the slope σ̃ is computed from the model's predictions.  It is kⁿ(point, candidate) / sd, which is the
-posterior covariance of the noise-free rewards at the two points, divided by the standard deviation of the candidate's
-reward.  The actions with the highest means after the reward are found by scoring a pool, followed by quasi-Newton
-steps.  This is slower than for the built-in models (`exact_gains.py`), but estimates the same quantities.  As there,
-the best actions are held fixed in gradients with respect to the candidate.
+The point whose reward is observed next is the candidate.  If its reward is z standard deviations above the prediction,
+the mean at any other point rises by σ̃ z.  The slope σ̃ is the posterior covariance of the noise-free rewards at the
+candidate and at that point, divided by the standard deviation of the candidate's reward.  Both come from the model's
+predictions, because its kernel is not known here.  The actions with the highest means after the reward are found by
+scoring a pool, followed by quasi-Newton steps.  Gradients with respect to the candidate hold these actions fixed.
+All of this is slower than for the built-in models (`exact_gains.py`), but estimates the same quantities.
 """
 
 from collections.abc import Callable

@@ -49,7 +49,7 @@ class CategoryTable(Protocol):
     """
 
     def covariance(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return the covariances (..., p, q) between p and q states with categories a and b.
+        """Return the covariances (..., p, q) between p states with categories a and q states with categories b.
 
         The categories of a state are the indices of its choices in the categorical columns: a is (..., p, columns), and
         b is (..., q, columns).
@@ -80,7 +80,7 @@ class Trend:
     difference: float  # σ₁²
 
     def covariance(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return the covariances (..., p, q) between p and q states with categories a and b.
+        """Return the covariances (..., p, q) between p states with categories a and q states with categories b.
 
         The categories of a state are the indices of its choices in the categorical columns: a is (..., p, columns), and
         b is (..., q, columns).
@@ -120,7 +120,7 @@ class MultiTask:
     own: tuple[Tensor, ...]  # v of each column, (choices,)
 
     def covariance(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return the covariances (..., p, q) between p and q states with categories a and b.
+        """Return the covariances (..., p, q) between p states with categories a and q states with categories b.
 
         The categories of a state are the indices of its choices in the categorical columns: a is (..., p, columns), and
         b is (..., q, columns).

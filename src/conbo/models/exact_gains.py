@@ -145,7 +145,7 @@ class ExactGains:
         """Return a fast function that estimates knowledge gradients (r, m) of candidates (r, d) in states (m, d_s).
 
         The estimates are rough, because the function does not search for the best actions after a new reward (see
-        `RoughGains`). If `rule.nodes` is None, no search is needed, and the estimates are the same as those of `at`.
+        `RoughGains`). A rule without nodes, which needs no such search, is computed exactly.
         """
         if self.rule.nodes is not None:
             known = next((gains for of_states, gains in self._rough if of_states is states), None)

@@ -42,8 +42,8 @@ def averaged(
 
     The hyperparameters of `fits` were fitted to the observations `fitted`, with a prior that favors small noise if
     `small_noise` is true. The result is conditioned on all `observations`. All draws of a model have the same weight by
-    default. With `weighted`, their weights are proportional to the ratios that `drawn_fits` returns. Draws whose
-    posterior density is overestimated by the distribution that they come from then have less weight.
+    default. With `weighted`, they have importance weights: the posterior density of a draw divided by its density in
+    the distribution that was sampled.
 
     The result is for predictions only. Unlike in other mixtures, the members are not sorted by weight. Means and
     variances do not depend on their order, but the first member (`Mixture.leader`) need not be the most probable.

@@ -16,14 +16,14 @@ loadings           Normal(0.7 or 0, 0.5)           of multi-task kernels; 0.7 ma
 exponents' logs    Normal(0, 0.5)                  of input warping; they count among the loadings
 noise, "moderate"  ∝ Cauchy(-4, 1.5) of log v      the rewards decide whether noise is small or large
 noise, "small"     LogNormal(-6, 2)                nearly no noise, unless many rewards say otherwise
-noise, "varying"   level as for "moderate",        heteroscedastic; the density of the slopes is divided by
-                   slopes are Normal(0, 0.3)       its value at zero
+noise, "varying"   level as for "moderate",        heteroscedastic: log v = level + slopes · x; the density
+                   slopes are Normal(0, 0.3)       of the slopes is divided by its value at zero
 =================  ==============================  ==========================================================
 
 The prior densities of lengthscales, variances and the noise variance v are densities of the value itself; only those of
-wide variances are densities of the logarithm.  The "moderate" density of v is a Cauchy function of log v.  As a density
-of log v, it is this function times v, so it favors large noise more than a Cauchy distribution of log v would.  The
-constant that normalizes the density of v is left out, because it is the same for every model with learned noise.
+wide variances are densities of the logarithm.  The "moderate" density of v is proportional to c(log v), where c is the
+density of Cauchy(-4, 1.5).  The density of log v is then proportional to v c(log v), which favors large noise more than
+c itself would.  Its normalizing constant is left out, because it is the same for every model with learned noise.
 """
 
 from collections.abc import Callable

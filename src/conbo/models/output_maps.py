@@ -56,7 +56,7 @@ class OutputMap(ABC):
 
     @abstractmethod
     def rewards(self, values: Tensor) -> Tensor:
-        """Return the rewards that are mapped to these values of the Gaussian process; the inverse of `values`."""
+        """Convert values of the Gaussian process back to rewards; this is the inverse of the method `values`."""
 
     @abstractmethod
     def record(self) -> dict[str, Any]:

@@ -137,7 +137,7 @@ class KnowsSeeds(Protocol):
 
 @runtime_checkable
 class AveragesValues(Protocol):
-    """A `StateValue` that is the weighted sum of one `StateValue` for each of several models."""
+    """A weighted sum of several `StateValue`s, one for each of several models."""
 
     @property
     def values(self) -> tuple[StateValue, ...]:

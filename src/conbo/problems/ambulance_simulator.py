@@ -204,11 +204,12 @@ def simulate(
     seed: int | Seeds = 0,
     calls_per_hour: float = CALLS_PER_HOUR,
 ) -> Floats:
-    """Simulate m pairs of a population density's mode (m, 2) and bases (m, 6); return rewards (m, replications).
+    """Simulate days of m problems; return rewards (m, replications).
 
-    A single mode (2,) is used for all pairs. With one seed, replication r has the same times and places of calls, and
-    the same times at the scene, in every pair with the same mode (common random numbers). With m seeds, each pair has
-    its own seed.
+    Problem i has the mode of its population density in row i of `modes` (m, 2), and the coordinates of the ambulances'
+    three bases in row i of `bases` (m, 6). A single mode (2,) is used for all problems. With one seed, replication r
+    has the same times and places of calls, and the same times at the scene, in every problem with the same mode (common
+    random numbers). With m seeds, each problem has its own seed.
     """
     return _simulate(modes, _in_order(bases), replications, seed, calls_per_hour, log_rows=0)[0]
 

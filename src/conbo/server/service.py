@@ -264,6 +264,10 @@ class Service:
         ------
         PointError
             If a state does not belong to the space.
+        SettingError
+            If there are more than 1000 states.
+        StudyError
+            If the study cannot be changed by the service, for example because its method is the user's own.
         ConboError
             If no trial is completed yet.
         """
