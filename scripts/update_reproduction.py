@@ -30,7 +30,7 @@ from conbo.experiments.goal import goal_table, standing_sentence
 from conbo.experiments.method_pictures import PICTURES
 from conbo.experiments.paper_figures import FIGURES
 from conbo.experiments.run_file import PACK_SUFFIX, Key, Run, pack, read_file, read_folder
-from conbo.experiments.staleness import stale_counts
+from conbo.experiments.staleness import state_counts
 from conbo.experiments.suggestion_times import read_times
 from conbo.experiments.summary import Comparison, compare, markdown, table, with_error
 from conbo.method_table import DEFAULT_METHOD
@@ -56,7 +56,7 @@ reproduce alternatives`). So few seeds show no difference at the 5 % level, howe
 indications."""
 README_METHODS = {"conbo": "`conbo`", "expected-improvement": "expected improvement", "uniform": "random search"}
 REFERENCES = {"methods": "uniform"}  # with which method others in a figure are compared, if not with the default
-WITHOUT_TABLES = ("widths", "global")  # these would have one for every width and many rows for n_z
+SUMMARIZED = ("widths", "global")  # one table of final costs, instead of one for each of many problems
 
 
 def gathered(sources: Iterable[Path]) -> dict[Key, Run]:
@@ -139,14 +139,35 @@ def settings_table() -> str:
 
 
 def made_table(runs: dict[Key, Run]) -> str:
-    """Return a table of how many runs of each figure are complete, and how many are stale.
+    """Return a table of how many runs of each figure are complete, what the current code says of them, and their time.
 
-    A stale run was made by code or settings that have changed since.
+    The time, in hours of one core, is that of fits and suggestions, without evaluations and scores.
     """
-    rows = [["figure", "complete runs", "of", "stale"]]
+    rows = [["figure", "complete runs", "of", "made by this code", "confirmed", "stale", "core-hours"]]
     for figure in FIGURES.values():
-        complete = sum(run.is_complete for run in figure.select(runs))
-        rows.append([figure.name, str(complete), str(len(figure.tasks())), str(stale_counts(figure, runs)[1])])
+        mine, states = figure.select(runs), state_counts(figure, runs)
+        numbers = [sum(run.is_complete for run in mine), len(figure.tasks())]
+        numbers += [states[state] for state in ("made", "confirmed", "stale")]
+        rows.append([figure.name, *map(str, numbers), f"{sum(map(seconds_of, mine)) / 3600:.1f}"])
+    return markdown(rows)
+
+
+def seconds_of(run: Run) -> float:
+    """Return the seconds that all fits and suggestions of a run took."""
+    places = [0, *(checkpoint.evaluations for checkpoint in run.checkpoints)]
+    return sum(
+        (c.fit_seconds + c.suggest_seconds) * (c.evaluations - before) / run.settings.batch
+        for c, before in zip(run.checkpoints, places, strict=False)
+        if c.fit_seconds is not None and c.suggest_seconds is not None
+    )
+
+
+def summary_of(comparisons: Iterable[Comparison]) -> str:
+    """Return a table of final opportunity costs, with a row for each method and a column for each problem."""
+    listed = list(comparisons)
+    rows = [["final opportunity cost", *(comparison.problem for comparison in listed)]]
+    for method in dict.fromkeys(method for comparison in listed for method in sorted(comparison.methods)):
+        rows.append([method, *(last_cost(c, method) if method in c.costs else "" for c in listed)])
     return markdown(rows)
 
 
@@ -185,7 +206,8 @@ def blocks(runs: dict[Key, Run]) -> dict[str, str]:
     for figure in FIGURES.values():
         complete = figure.shown(runs)
         against = REFERENCES.get(figure.name, DEFAULT_METHOD)
-        tables = [] if figure.name in WITHOUT_TABLES else [table(c, against) for c in compare(complete)]
+        compared = compare(complete)
+        tables = [summary_of(compared)] if figure.name in SUMMARIZED else [table(c, against) for c in compared]
         picture = f"![{figure.title}](pictures/reproduction/{figure.name}.png)"
         parts[figure.name] = "\n\n".join([picture, *tables]) if complete else "Not run yet."
     return parts

@@ -8,7 +8,7 @@ from conbo.experiments.grid_search import GridSearch
 from conbo.experiments.origin import code_lines, code_of, imports_of, is_stale, modules_of, origin_of
 from conbo.experiments.paper_figures import FIGURES
 from conbo.experiments.run_file import Origin, Run
-from conbo.experiments.staleness import NO_RECORD, OTHER_RECIPE, stale_counts, stale_table, why_stale
+from conbo.experiments.staleness import NO_RECORD, OTHER_RECIPE, stale_table, state_counts, why_stale
 from conbo.method_table import METHODS
 
 
@@ -92,7 +92,10 @@ def test_stale_runs_are_listed_by_figure_problem_and_method():
     assert [cell.strip() for cell in last.strip("|").split("|")] == [
         "synthetic", "rosenbrock:state_distribution=triangular", "uniform", "2", NO_RECORD,
     ]  # fmt: skip
-    assert stale_counts(figure, runs) == (len(tasks), len(tasks) - 1)
+    assert state_counts(figure, runs) == {"made": 1, "stale": len(tasks) - 1}
+    now = code_of(first.settings, first.method)
+    runs[first.settings.key] = Run(first.settings, [Origin("0.1.0", "Linux x86_64", "other")], confirmed=[now])
+    assert state_counts(figure, runs) == {"confirmed": 1, "stale": len(tasks) - 1}
     assert stale_table([figure], {}) == "0 of 0 recorded runs are stale."
 
 

@@ -80,6 +80,16 @@ def test_a_margin_is_shown_refuted_or_neither():
     assert not_worse(spread - 5, 0.001).holds
 
 
+@pytest.mark.parametrize("noisy", [0.1, 1.0])
+def test_a_margin_that_is_a_share_of_the_cost_is_rarely_shown_wrongly(noisy):
+    rng, shown = np.random.default_rng(5), 0
+    for _ in range(2000):
+        others = 1 + noisy * rng.uniform(-1, 1, 10)
+        costs = 1.25 + 0.1 * rng.normal(0, 1, 10)  # a quarter above the other method's expected cost: at the margin
+        shown += not_worse(costs - others, 0.25 * others).holds
+    assert shown / 2000 == pytest.approx(0.05, abs=0.02)
+
+
 def test_power_is_how_often_the_test_succeeds_without_a_difference():
     n, margin = 10, 0.8
     rng = np.random.default_rng(2)

@@ -163,7 +163,7 @@ def test_runs_are_counted():
         for f in ("branin", "rosenbrock")
         for w in ("", ":width=0", *(f":width={x}" for x in (0.25, 0.5, 0.75)))
     ]
-    methods = ("expected-improvement", "kg-hybrid", "conbo-5", "conbo")
+    methods = ("expected-improvement", "kg-hybrid", "conbo-5", "conbo", "kg-hybrid/auto", "conbo-5/auto")
     complete = sum(len([seed for seed in finals(w, m) if seed < 20]) for w in widths for m in methods)
     assert row["complete runs"] == str(complete)
 

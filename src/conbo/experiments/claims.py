@@ -31,7 +31,7 @@ GROUPS = {
     "1 widths": ("widths",),
     "2 synthetic": ("synthetic",),
     "3 networks": ("cnn",),
-    "4 simulators": ("ambulances", "assemble-to-order"),
+    "4 simulators": ("ambulances", "assemble-to-order", "fresh-seeds"),
     "5 batches": ("batches",),
     "6 global": ("global",),
 }
@@ -195,8 +195,17 @@ CLAIMS = (
 
 
 def mixed(checks: Sequence[Check]) -> list[Check]:
-    """A list of one check, which holds if some but not all of the given checks hold; empty if none are given."""
-    return [Check(verdict(checks) == "partly", counted(checks))] if checks else []
+    """A list of one check: whether some of the given checks hold and others are refuted; empty if none are given.
+
+    The check is undecided if this depends on given checks that are undecided.
+    """
+    if not checks:
+        return []
+    holding, refuted = sum(c.holds for c in checks), sum(c.decided and not c.holds for c in checks)
+    undecided = len(checks) - holding - refuted
+    both = holding > 0 and refuted > 0
+    text = f"of {len(checks)} checks, {holding} hold, {refuted} are refuted and {undecided} undecided"
+    return [Check(both, text, decided=both or not undecided)]
 
 
 def claims_table(runs: Mapping[Key, Run], times: Times) -> str:

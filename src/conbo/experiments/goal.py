@@ -1,7 +1,8 @@
-"""Compares conbo's default method with its best rival on each problem, in a table and in one sentence.
+"""Compares conbo's default method with its rivals on each problem, in a table and in one sentence.
 
 A rival is any other method. The best rival is the one with the largest mean difference "final cost of the default
-method minus final cost of the rival", over the seeds that both have.
+method minus final cost of the rival", over the seeds that both have. Another rival may be clearly better although its
+mean difference is smaller, so all rivals are tested.
 """
 
 import math
@@ -24,6 +25,7 @@ class Duel(NamedTuple):
     rival: str
     comparison: Comparison
     gap: Difference  # final cost of the default minus that of the rival
+    ahead: tuple[str, ...]  # all rivals that are better than the default method, the best first
 
     @property
     def share(self) -> float:
@@ -36,13 +38,18 @@ class Duel(NamedTuple):
 
     @property
     def standing(self) -> Standing:
-        """Whether the default method is better than its rival, level with it, or worse.
+        """Whether the default method is worse than any rival, better than the best rival, or level with it."""
+        return "worse" if self.ahead else standing(self.comparison, self.rival, self.gap)
 
-        They are level unless the bootstrap interval and the sign-flip test both find a difference. They are also level
-        if both end with at most a millionth of their initial opportunity costs.
-        """
-        solved = all(self.comparison.is_solved(method) for method in (DEFAULT_METHOD, self.rival))
-        return "level" if solved else self.gap.standing
+
+def standing(comparison: Comparison, rival: str, gap: Difference) -> Standing:
+    """Whether the default method is better than a rival, level with it, or worse, given the gap of their final costs.
+
+    They are level unless the bootstrap interval and the sign-flip test both find a difference. They are also level if
+    both end with at most a millionth of their initial opportunity costs.
+    """
+    solved = all(comparison.is_solved(method) for method in (DEFAULT_METHOD, rival))
+    return "level" if solved else gap.standing
 
 
 def duels(runs: Mapping[Key, Run], as_published: bool = False) -> Iterator[Duel]:
@@ -58,9 +65,11 @@ def duels(runs: Mapping[Key, Run], as_published: bool = False) -> Iterator[Duel]
         gaps = {rival: comparison.difference(DEFAULT_METHOD, rival) for rival in rivals}
         enough = [rival for rival in rivals if gaps[rival].pairs >= LEAST_SEEDS]
         if enough:
-            best = max(enough, key=lambda rival: gaps[rival].mean)
+            enough.sort(key=lambda rival: -gaps[rival].mean)
+            between = {rival: comparison.between(rival, DEFAULT_METHOD) for rival in enough}
+            ahead = tuple(rival for rival in enough if standing(between[rival], rival, gaps[rival]) == "worse")
             where = comparison.problem + (f", batches of {comparison.batch}" if comparison.batch > 1 else "")
-            yield Duel(where, best, comparison.between(best, DEFAULT_METHOD), gaps[best])
+            yield Duel(where, enough[0], between[enough[0]], gaps[enough[0]], ahead)
 
 
 def is_ours(label: str) -> bool:
@@ -89,18 +98,18 @@ def goal_table(runs: Mapping[Key, Run], as_published: bool = False) -> str:
 
 
 def standing_sentence(runs: Mapping[Key, Run]) -> str:
-    """A sentence that says on which problems the default is better than the best rival, level with it, or worse.
+    """A sentence that says where the default is better than the best rival, level with it, or worse than some rival.
 
     The default counts as level unless the bootstrap interval and the sign-flip test both find a difference. It also
     counts as level if both methods end with at most a millionth of their initial opportunity costs.
     """
     found: dict[Standing, list[str]] = {"better": [], "level": [], "worse": []}
     for duel in duels(runs):
-        found[duel.standing].append(f"{duel.where} ({duel.rival})")
+        found[duel.standing].append(f"{duel.where} ({', '.join(duel.ahead) or duel.rival})")
     total = sum(map(len, found.values()))
     parts = [f"better than the best rival of all on {len(found['better'])} of {total} problems"]
     parts += [f"level with it on {len(found['level'])}{_listed(found['level'])}"]
-    parts += [f"worse on {len(found['worse'])}{_listed(found['worse'])}"]
+    parts += [f"worse than some rival on {len(found['worse'])}{_listed(found['worse'])}"]
     return f"By the bootstrap and the sign-flip test, `{DEFAULT_METHOD}` is {parts[0]}, {parts[1]}, and {parts[2]}."
 
 

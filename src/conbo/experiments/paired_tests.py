@@ -112,20 +112,27 @@ def sign_flip_p(differences: Array) -> float:
     return (as_far + 1) / (FLIPS + 1)
 
 
-def not_worse(differences: Array, margin: float) -> WithinMargin:
-    """Test by a one-sided t-test whether the mean of paired differences (n,) is below a margin."""
-    n = len(differences)
-    error = _standard_error(differences)
+def not_worse(differences: Array, margins: Array | float) -> WithinMargin:
+    """Test by a one-sided t-test whether the mean of paired differences (n,) is below a margin.
+
+    The margin is a number, or the mean of margins (n,) that differ from pair to pair, such as a share of the other
+    method's cost. The test allows for the error of this mean.
+    """
+    n, excess, margin = len(differences), differences - margins, float(np.mean(margins))
+    error = _standard_error(excess)
     reach = float(t.ppf(1 - SIGNIFICANT, n - 1)) * error
-    mean = float(differences.mean())
-    return WithinMargin(mean + reach < margin, mean - reach > margin, margin, power_of_margin(margin, error, n))
+    mean = float(excess.mean())
+    return WithinMargin(mean + reach < 0, mean - reach > 0, margin, power_of_margin(margin, error, n))
 
 
-def equal(differences: Array, margin: float) -> WithinMargin:
-    """Test by two one-sided t-tests whether the absolute mean of paired differences (n,) is below a margin."""
-    above, below = not_worse(differences, margin), not_worse(-differences, margin)
-    power = max(0.0, 2 * above.power - 1)
-    return WithinMargin(above.holds and below.holds, above.refuted or below.refuted, margin, power)
+def equal(differences: Array, margins: Array | float) -> WithinMargin:
+    """Test by two one-sided t-tests whether the absolute mean of paired differences (n,) is below a margin.
+
+    The margin is a number, or the mean of margins (n,) that differ from pair to pair.
+    """
+    above, below = not_worse(differences, margins), not_worse(-differences, margins)
+    power = max(0.0, above.power + below.power - 1)
+    return WithinMargin(above.holds and below.holds, above.refuted or below.refuted, above.margin, power)
 
 
 def power_of_margin(margin: float, error: float, n: int) -> float:

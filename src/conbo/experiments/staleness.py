@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Literal, TypeAlias
 
 from conbo.experiments.origin import code_of, is_stale
 from conbo.experiments.paper_figures import Figure
@@ -9,6 +10,8 @@ from conbo.experiments.run_file import Key, Run
 from conbo.experiments.runner import Task
 from conbo.experiments.summary import markdown
 from conbo.rounding import counted
+
+State: TypeAlias = Literal["made", "confirmed", "stale"]
 
 NO_RECORD = "no record of the code that made them"
 OTHER_RECIPE = "the method's settings are others now"
@@ -51,10 +54,15 @@ def stale_table(figures: Sequence[Figure], runs: Mapping[Key, Run]) -> str:
     return f"{markdown(rows)}\n\n{said}"
 
 
-def stale_counts(figure: Figure, runs: Mapping[Key, Run]) -> tuple[int, int]:
-    """Number of recorded runs of a figure, and how many of them are stale.
+def state_counts(figure: Figure, runs: Mapping[Key, Run]) -> Counter[State]:
+    """The numbers of a figure's recorded runs that the current code has made, that it has confirmed, or that are stale."""
+    found = ((runs[key], task) for task in figure.tasks() if (key := task.settings.key) in runs)
+    return Counter(state_of(run, task) for run, task in found)
 
-    A run is stale if its code or settings have since changed, or if its code was not recorded.
-    """
-    found = [(runs[key], task) for task in figure.tasks() if (key := task.settings.key) in runs]
-    return len(found), sum(why_stale(run, task) is not None for run, task in found)
+
+def state_of(run: Run, task: Task) -> State:
+    """Whether the current code has "made" a run, or "confirmed" it by a run of another seed; else it is "stale"."""
+    if why_stale(run, task) is not None:
+        return "stale"
+    code = code_of(task.settings, task.method)
+    return "made" if all(origin.code == code for origin in run.origins) else "confirmed"
