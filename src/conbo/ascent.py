@@ -26,11 +26,10 @@ SUFFICIENT = 1e-4  # fraction of the linearly predicted gain that a step must re
 
 @dataclass(frozen=True)
 class SuccessiveHalving:
-    """Settings of successive halving: after some iterations, only the most promising local searches continue.
+    """Settings of successive halving: after `iterations` iterations, only the `survivors` best local searches continue.
 
-    From then on, a search is also dropped if it cannot catch up: its value would stay below `goal`, or below the best
-    value that any search has found so far, even if each of `catch_up` more steps had the gain that is predicted for its
-    next step.
+    From then on, a search is also dropped if it cannot catch up: `catch_up` more steps, each with the gain predicted
+    for its next step, would not bring its value up to both `goal` and the best value of all searches.
     """
 
     iterations: int  # number of iterations before searches are dropped
@@ -192,8 +191,8 @@ def _within(
     """Return the points (r, d) that maximize r quadratic models around the points x (r, d), within limits and bounds.
 
     At x, the models have the gradients `slope` (r, d); `inverse` (r, d, d) are the inverses of their negated Hessians.
-    `rows` (r,) are the indices of the local searches to which the points belong, as `limits` expects them.  A row
-    of x is returned unchanged if no feasible point is found, or if its `slope` or `inverse` is not finite.
+    `rows` (r,) holds the index of the local search to which each point belongs.  A row of x is returned unchanged if no
+    feasible point is found, or if its `slope` or `inverse` is not finite.
     """
     there = (x + _times(inverse, slope)).clip(low, high)
     normals, gaps = limits.tangents(x, rows)
@@ -217,11 +216,11 @@ def _within(
 def _update(
     inverse: Array, moved: Array, change: Array, size: Array, curved: NDArray[np.bool_], fresh: NDArray[np.bool_]
 ) -> None:
-    """Update the inverses (r, d, d) of r negated Hessians in place by BFGS, after the steps `moved` (r, d).
+    """Apply a BFGS update in place to `inverse` (r, d, d), the inverses of r negated Hessians.
 
-    These steps changed the negated gradients by `size` (r,) times `change` (r, d).  `curved` (r,) flags the rows in
-    which the function is concave along the step, and only these are updated.  `fresh` (r,) flags the rows whose matrix
-    is still the identity, which is scaled before its first update.
+    The latest steps are `moved` (r, d).  They reduced the gradients by `size` (r,) times `change` (r, d).  Only the
+    rows flagged by `curved` (r,) are updated: those in which the function is concave along the step.  In the rows
+    flagged by `fresh` (r,), the matrix is still the identity, which is scaled before its first update.
     """
     along = np.where(curved, _dot(moved, change), 1.0)
     unscaled = curved & fresh

@@ -115,7 +115,7 @@ class Belief:
         return spread(self.space, points)
 
     def spread_actions(self, actions: Tensor) -> Tensor:
-        """Map actions (p, d_x) to valid ones in a way that keeps evenly spread actions about evenly spread.
+        """Map actions (p, d_x) to valid ones; actions that are evenly spread stay roughly evenly spread.
 
         If the space has known limits, a state is drawn from P[s] for each action, and the action is made feasible in
         that state.
@@ -166,11 +166,11 @@ class Belief:
         return replace(self, posterior=posterior, constraints=constraints)
 
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
-        """Return flags (m,): which states (m, d_s) have a correlation of at least `least` with a known state (k, d_s).
+        """Return flags (m,): which states (m, d_s) are similar to one of the `known` states (k, d_s).
 
-        The correlation is that of the model's kernel over states, in which very long lengthscales are shortened.  If
-        models are averaged or constraints are learned, the correlation must be at least `least` under every model.  In
-        a flagged state, the best action of the similar known state is a good initial action for a search.
+        Two states are similar if their correlation is at least `least`.  The correlation comes from the model's kernel
+        over states, with very long lengthscales capped.  If models are averaged or constraints are learned, a state is
+        flagged only if it is similar to a known one under every model.
         """
         alike = self.posterior.resemble(states, known, least)
         return alike if self.constraints is None else alike & self.constraints.resemble(states, known, least)
@@ -182,8 +182,8 @@ class Belief:
     def best_mean(self, points: Tensor) -> float:
         """Return the highest posterior mean of those points (n, d) that confidently satisfy the learned constraints.
 
-        If none of the points does, return the lowest of their means, because finding any point that satisfies the
-        constraints would then be an improvement.
+        If none of the points does, return the lowest posterior mean of all points, so that any point that satisfies
+        the constraints counts as an improvement.
         """
         mean = self.posterior.mean(points)
         if self.constraints is None:
@@ -244,9 +244,9 @@ def fit_belief(
 def standardized(observations: Observations, shift: float, scale: float) -> Observations:
     """Return the observations with standardized rewards, (reward - shift) / scale.
 
-    Known noise variances, and known limits of the expected reward, are standardized too.  Standardized noise variances
-    are kept above zero, because two rewards at one point would otherwise make the covariance singular, and below a huge
-    number, so that quotients do not overflow.
+    Known noise variances, and known limits of the expected reward, are standardized too.  Noise variances are then
+    clamped to a range.  Its lower end is positive, so that two rewards at one point do not make the covariance
+    singular.  Its upper end is huge, and avoids overflow.
     """
     noise = observations.noise
     if noise is not None:

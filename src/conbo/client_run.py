@@ -113,8 +113,8 @@ class ClientRun:
     def _attempt(self, trial: Trial) -> Exception | None:
         """Evaluate a trial and tell the service its outcomes; return the error if the evaluation failed.
 
-        The evaluation has also failed if the service rejects its outcomes with a RewardError.  All other errors of the
-        service are raised, because they say nothing about the trial.
+        An evaluation also counts as failed if the service rejects its outcomes with a RewardError.  All other errors of
+        the service are raised, because they say nothing about the trial.
         """
         try:
             outcomes = outcomes_of(self._objective(*trial.arguments))

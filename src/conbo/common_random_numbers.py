@@ -122,8 +122,7 @@ def check_seed(rule: SeedRule | None, seed: object) -> None:
 def is_seed(value: object) -> bool:
     """Return whether a value can be a simulator seed: an integer from 0 to 2**63 - 1.
 
-    Databases cannot hold larger integers. Any integer type is accepted, such as those of NumPy. Seeds that users give
-    are converted to int elsewhere.
+    Databases cannot hold larger integers. Any integer type is accepted, such as those of NumPy.
     """
     return isinstance(value, numbers.Integral) and not isinstance(value, bool) and 0 <= int(value) <= LARGEST_SEED
 

@@ -16,9 +16,9 @@ the mean that the model expects, plus Σ W_h (mean deviation in h). The better t
 With a bad model, the interval is still valid, because the model's expectations are fixed before rewards are measured (a
 control variate, or prediction-powered inference).
 
-The variance of this estimate is Σ W_h² s_h² / n_h, plus s² / N because a sample of N states represents P[s], plus the
-variance of the model's mean if that was computed from a sample of states. The degrees of freedom come from
-Satterthwaite's approximation in Welch's form, which is right on average if all strata have the same variance.
+The variance of this estimate has three terms. The first is Σ W_h² s_h² / n_h. The second is s² / N, because a sample of
+N states represents P[s]. The third is the variance of the mean that the model expects, if this mean was computed from a
+sample of states. The degrees of freedom come from Satterthwaite's approximation in Welch's form.
 """
 
 import math
@@ -106,7 +106,7 @@ def interval(
 
 
 def magnitude(values: Array) -> float:
-    """Return the largest power of two that is at most the largest absolute value; 0.5 if all values are zero.
+    """Return the largest absolute value, rounded down to a power of two; 0.5 if all values are zero.
 
     Values are divided by it before they are squared, because the square of 1e160 overflows. Division by a power of two
     does not round, and the squares of the quotients do not all underflow.

@@ -2,14 +2,15 @@
 
 An action is *confidently feasible* if its probability of satisfying all learned constraints is at least the required
 confidence.  The best action is the one with the highest expected reward among those that are confidently feasible; if
-there is none, it is the action with the highest probability.  Actions are therefore compared by a score: the expected
-reward of a confidently feasible action, and otherwise the logarithm of the probability, lowered far below all rewards.
+there is none, it is the action with the highest probability.  Actions are therefore compared by a score.  The score of
+a confidently feasible action is its expected reward.  The score of any other action is the logarithm of its
+probability, shifted far below all rewards.
 
 First, a search in each state ignores the constraints.  If the action that it finds is confidently feasible, it is the
 result.  In all other states, a pool of actions is scored.  Local searches start from the action that the first search
 found, and from actions of the pool that have the highest scores and are far enough apart.  They maximize the expected
-reward minus a penalty for missing confidence.  A second round continues from where they end, with a larger penalty.  If
-none of these searches starts or ends at a confidently feasible action, further searches maximize the probability
+reward minus a penalty for a lack of confidence.  A second round continues from where they end, with a larger penalty.
+If none of these searches starts or ends at a confidently feasible action, further searches maximize the probability
 itself.  Of all actions at which searches start or end, the one with the highest score is the result.  The models of the
 constraints are averaged over their hyperparameters; only the pool is scored without this averaging, to save time.
 """

@@ -121,7 +121,7 @@ def _labels(told: Observations, failed: Tensor) -> Observations:
     """Return all evaluated points with labels in place of rewards: 1/2 for a success, -1/2 for a failure.
 
     A regression on these labels is positive where evaluations succeed more often than not.  The learned constraint
-    requires that the regression is positive.
+    requires the regression to be positive.
     """
     points = torch.cat([told.points, failed])
     labels = torch.cat([told.points.new_full((len(told),), 0.5), told.points.new_full((len(failed),), -0.5)])

@@ -77,7 +77,7 @@ def _plain(series: Any) -> list[Any]:
 
 
 def _fitting(values: Sequence[Any], backend: str) -> list[Any]:
-    """Return the values of a column, as strings if the library `backend` cannot hold them in one column otherwise.
+    """Return the values of a column, converted to strings if the library `backend` cannot hold them as they are.
 
     All libraries except pandas need values of one type, and integers of at most 64 bits. Integers and floats together
     count as one type.

@@ -190,7 +190,7 @@ def _density_value(value: object, state: Point) -> float:
 
 
 def _unit_density(recipe: Density, space: Space, rows: Array) -> Array:
-    """Convert the user's density to a density on the unit cube, not normalized: values (n,) at states (n, d_s)."""
+    """Return the user's density at states (n, d_s), converted to an unnormalized density (n,) on the unit cube."""
     return _values(recipe, space, rows) * _volume_ratio(space, rows)
 
 

@@ -74,8 +74,7 @@ class FeasibleSet:
     def repair(self, points: Array) -> tuple[Array, Flags]:
         """Move points (n, d) to feasible ones nearby, with the same states; also return success flags (n,).
 
-        Actions are projected into the limits, and integers rounded to feasible neighbors.  This fails where no
-        feasible action is found.
+        A success flag is False if no feasible action was found in the point's state.
         """
         repaired = self.snap(points)
         feasible = self._strictly(repaired)  # points that are feasible only up to rounding are moved inside
@@ -97,9 +96,9 @@ class FeasibleSet:
     def spread(self, points: Array) -> tuple[Array, Flags]:
         """Replace infeasible actions of points (n, d) by feasible ones; also return success flags (n,).
 
-        Actions that are uniform on the unit cube become roughly uniform on each state's feasible set.  An infeasible
-        action is replaced by pseudo-random ones until one is feasible.  If all attempts fail and there are linear
-        limits, the action is projected into the limits and then moved to a pseudo-random place within them.
+        Actions that are uniform on the unit cube become roughly uniform on each state's feasible set.  For an
+        infeasible action, pseudo-random replacements are tried until one is feasible.  If all of them fail and there
+        are linear limits, the action is moved to a pseudo-random place that satisfies these limits.
         """
         spread, feasible = self._feasible_scramble(points)
         rows = np.flatnonzero(~feasible)
@@ -195,9 +194,10 @@ class FeasibleSet:
         return self.limits.project(points, movable)
 
     def _with_integers_moved(self, points: Array) -> tuple[Array, Flags]:
-        """Step integers of points (n, d) up or down, one or two at a time, while that reduces violations of the limits.
+        """Step integer actions of points (n, d) up or down, as long as that reduces violations of the limits.
 
-        Then move real-valued action columns into the limits.  Also return success flags (n,).
+        One or two integers change at a time.  Afterwards, real-valued action columns are moved so that the limits hold.
+        Also return success flags (n,).
         """
         limits = self.limits
         assert limits is not None
@@ -246,10 +246,11 @@ class FeasibleSet:
         return result, feasible
 
     def _along_chords(self, points: Array) -> Array:
-        """Project points (n, d) into the limits, and then move them to pseudo-random places within the limits.
+        """Move points (n, d) to pseudo-random places that satisfy the linear limits.
 
-        Every action column is moved several times to a pseudo-random position on its chord: the interval that the
-        limits allow it while all other columns stay. Points that cannot be projected stay where the projection ended.
+        Points are first projected onto the set where the limits hold. Then every action column is moved several times
+        to a pseudo-random position on its chord. A chord is the interval in which a column satisfies the limits while
+        all other columns stay fixed. A point whose projection fails stays where the projection ended.
         """
         assert self.limits is not None
         inside, feasible = self.limits.project(self.snap(points), self.actions)
@@ -275,7 +276,7 @@ def _even_steps(d: int) -> Array:
 
 @cache
 def _multipliers() -> NDArray[np.int64]:
-    """Return pseudo-random integers (v, 2): two factors for each of v versions of a point that `_scrambled` makes."""
+    """Return pseudo-random integers (v, 2): the factors by which `_scrambled` computes v versions of a point."""
     return np.random.RandomState(0).randint(100, 2000, size=(SCRAMBLES_OF_FUNCTION + CHORDS, 2))
 
 

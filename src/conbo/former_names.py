@@ -25,10 +25,10 @@ def state_kernel_of(states: Kernel) -> Kernel:
 
 
 def with_present_names(model: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert the stored settings of a `GaussianProcess` to their current names.
+    """Return the stored settings of a `GaussianProcess` under their current names.
 
-    If conbo 0.1 stored them, newer settings are missing, and get their `defaults`.  But if the stored settings fix the
-    kernel's profile, a single model without main effects and output warping is used, as in 0.1.
+    Settings that conbo 0.1 stored lack the newer ones, which get their `defaults`, with one exception: if the stored
+    profile is not "auto", a single model without main effects and output warping is used, as in 0.1.
     """
     renamed = "states" in model and "state_kernel" not in model
     settings = {"state_kernel" if renamed and name == "states" else name: value for name, value in model.items()}
@@ -36,9 +36,9 @@ def with_present_names(model: Mapping[str, Any], defaults: Mapping[str, Any]) ->
 
 
 def _from_0_1(model: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert the settings of a `GaussianProcess` that conbo 0.1 stored.
+    """Convert `GaussianProcess` settings that were stored by conbo 0.1 to current ones.
 
-    Newer settings get their `defaults`.  But if the stored settings fix the kernel's profile, a single model without
+    Newer settings get their `defaults`, with one exception: if the stored profile is not "auto", a single model without
     main effects and output warping is used, as in 0.1.
     """
     settings = {name: value for name, value in model.items() if name != "actions"}
@@ -52,5 +52,5 @@ def _warped(actions: str) -> str:
 
 
 def _warn(change: str) -> None:
-    """Warn the caller of `GaussianProcess(...)` that a setting has a new name."""
+    """Warn the caller of `GaussianProcess(...)` that a setting has a new name; `change` begins the message."""
     warnings.warn(f"{change}; the old name is removed in conbo 0.5.", DeprecationWarning, stacklevel=5)

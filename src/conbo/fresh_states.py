@@ -32,10 +32,10 @@ def plan_validation(
 ) -> Validation:
     """Plan the evaluations that validate a policy and, if a decision rule is given, compare it with the rule.
 
-    The evaluations are in states that are drawn from P[s], or in the given `states`.  With a rule, half of the
-    `evaluations` are for the policy and half for the rule, in the same states.  In every given state, the policy,
-    and likewise the rule, is evaluated at least twice if there are enough `evaluations`, and otherwise once.  The
-    result has no rewards yet.  Raises SettingError if there are too few `evaluations`.
+    The evaluations are in the given `states` or, if these are None, in states that are drawn from P[s].  With a rule,
+    half of the `evaluations` are for the policy and half for the rule, in the same states.  The policy is evaluated at
+    least twice in each given state if there are enough `evaluations`, and otherwise once.  The result has no rewards
+    yet.  Raises SettingError if there are too few `evaluations`.
     """
     space, rules = policy.belief.space, [policy] if rule is None else [policy, rule]
     n, generator = evaluations // len(rules), np.random.default_rng(list(seed))

@@ -125,7 +125,7 @@ class GaussianProcess:
             raise SettingError(f"`members` must be an integer of at least 1, but got members={self.members!r}.")
 
     def structures(self, space: Space, seeds: Seeds | None = None) -> Structures:
-        """Return the families of kernels to try; given simulator seeds, also families in which a seed has an effect."""
+        """Return the kernel families to try; with simulator `seeds`, also some in which rewards depend on the seed."""
         from conbo.models.main_effects import MainEffectsFamily, effect_columns
         from conbo.models.profiles import profile_of
         from conbo.models.seeded_family import SeededFamily
@@ -167,7 +167,8 @@ class GaussianProcess:
     def fitted_rewards(self, n: int) -> int:
         """Return m: of n rewards, only the first m are used to fit hyperparameters.
 
-        Up to a few hundred rewards, m equals n.  Beyond that, m grows in steps, so that one fit serves many rewards.
+        Up to a few hundred rewards, m equals n.  Beyond that, m grows in steps, so that most new rewards need no new
+        fit.
         """
         from conbo.models.schedule import fitted_rewards
 

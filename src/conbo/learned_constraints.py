@@ -16,11 +16,10 @@ P       ``probability``     Π Φ(h), the probability that the expected outcomes
 
 Points are in the unit cube, states first.
 
-A policy takes the best action that just seems feasible, so it favors actions whose feasibility is overestimated, in
-part because of errors in the fitted hyperparameters.  Other hyperparameters that are nearly as probable disagree about
-such actions, so an average over hyperparameters is less certain of them.  The probabilities on which a policy decides
-are therefore computed from averaged models: m and v are the mean and the variance of the averaged model.  Suggestions,
-which need many more probabilities, use the most probable hyperparameters.
+A policy chooses the best action that seems feasible, so it favors actions whose feasibility is overestimated.  Errors
+in the fitted hyperparameters are one reason for this, and a model that is averaged over the hyperparameters is less
+certain about such actions.  Policies therefore use averaged models: m and v are the mean and the variance of the
+averaged model.  Suggestions need many more probabilities, and use the most probable hyperparameters to save time.
 """
 
 from collections.abc import Callable
@@ -143,10 +142,11 @@ class LearnedConstraints:
         return float(torch.special.ndtri(torch.tensor(self.confidence, dtype=torch.float64)))
 
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
-        """Return flags (m,): which states (m, d_s) have a correlation of at least `least` with a known state (k, d_s).
+        """Return flags (m,): which states (m, d_s) are similar to one of the `known` states (k, d_s).
 
-        The correlation is that of the kernel over states in a constraint's model, in which very long lengthscales are
-        shortened.  It must be at least `least` in the model of every constraint.
+        Two states are similar if their correlation is at least `least`.  The correlation comes from the kernel over
+        states in a constraint's model, with very long lengthscales capped.  A state is flagged only if it is similar to
+        a known one in the model of every constraint.
         """
         return torch.stack([one.posterior.resemble(states, known, least) for one in self.all]).all(0)
 

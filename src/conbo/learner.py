@@ -178,7 +178,8 @@ class Learner:
     def _fitted(self, trials: Sequence[Trial], states_as_actions: bool) -> Belief:
         """Return the belief that is fitted to completed trials and, if failures are learned, to failed ones.
 
-        It is cached until such a trial is added.  With `states_as_actions`, state parameters are modeled as actions.
+        The belief is cached until there are further trials to fit.  With `states_as_actions`, state parameters are
+        modeled as actions.
         """
         failed = [trial for trial in trials if self._learns_failures and trial.teaches_failure]
         ended = [*_completed(trials), *failed]
@@ -249,7 +250,7 @@ def _completed(trials: Iterable[Trial]) -> list[Trial]:
 
 
 def _measured(completed: Sequence[Trial]) -> dict[str, Tensor]:
-    """Return the outcomes that n trials measured besides the reward: tensors (n,) by name, with NaN if missing."""
+    """Return the measured outcomes of n trials, besides the rewards: tensors (n,) by name, with NaN where missing."""
     names = sorted({name for trial in completed for name in trial.measured})
     columns = ([trial.measured.get(name, nan) for trial in completed] for name in names)
     return {name: torch.tensor(column, dtype=torch.float64) for name, column in zip(names, columns, strict=True)}

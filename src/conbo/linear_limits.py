@@ -112,7 +112,7 @@ class LinearLimits:
     def project(self, points: Array, movable: Flags) -> tuple[Array, Flags]:
         """Move points (n, d) to nearby ones that satisfy the limits; also return success flags (n,).
 
-        Only `movable` columns (d,) change.  Integers may get values that are not whole.
+        Only the columns flagged by `movable` (d,) change.  Integers may get values that are not whole.
         """
         points = np.clip(points, 0.0, 1.0) if movable.all() else points.copy()
         points[:, movable] = points[:, movable].clip(0.0, 1.0)
@@ -126,10 +126,11 @@ class LinearLimits:
         return points, inside
 
     def _alternate(self, points: Array, movable: Flags, margins: Array) -> Array:
-        """Move points (n, d) into the limits by alternating projections, within the unit cube.
+        """Move points (n, d) by alternating projections, within the unit cube, so that they satisfy the J limits.
 
-        Each projection is a Newton step into one limit that is violated, or nearly so.  It raises the point's slack in
-        this limit to about the limit's margin.  `margins` (J,) holds the margins, which are small or zero.
+        Each projection is a Newton step for one limit.  If the slack is less than half of the limit's margin, the step
+        raises it to about this margin.  `margins` (J,) holds the margins, which are small or zero.  Only the columns
+        flagged by `movable` (d,) change.
         """
         open_rows = np.arange(len(points))
         for _ in range(SWEEPS):
@@ -147,9 +148,10 @@ class LinearLimits:
         return points
 
     def _step_inside(self, points: Array, limit: int, missing: Array, movable: Flags) -> Array:
-        """Move points (n, d) by a Newton step that raises their slacks in the limit of index `limit` by `missing` (n,).
+        """Move points (n, d) by a Newton step that raises their slacks in one limit by about `missing` (n,).
 
-        Only `movable` columns (d,) change, except those that are at the bound toward which they would move.
+        `limit` is the index of this limit.  Only the columns flagged by `movable` (d,) change, and they stay within the
+        unit cube.
         """
         normal = self.normals(points)[:, limit]
         blocked = ~movable | ((points <= 0) & (normal > 0)) | ((points >= 1) & (normal < 0))
@@ -176,9 +178,10 @@ class LinearLimits:
         return low, scale.to_unit(np.minimum(value + up, scale.high))
 
     def reachable(self, points: Array, movable: Flags) -> Flags:
-        """Return flags (n,): whether moving `movable` columns (d,) of points (n, d) can satisfy each limit on its own.
+        """Return flags (n,): whether points (n, d) could be moved so as to satisfy each limit on its own.
 
-        This is necessary, but not sufficient, for satisfying all limits together.
+        Only the columns flagged by `movable` (d,) may move.  A point that is not flagged cannot satisfy all limits; one
+        that is flagged may or may not be able to satisfy them together.
         """
         low, high = self._ends()
         fixed = self.values(np.where(movable, 0.0, points)) * ~movable
@@ -210,9 +213,9 @@ class LinearLimits:
     def nearest(self, point: Array, movable: Flags, limits: Flags | None = None) -> Array | None:
         """Return the point (d,) nearest to `point` that satisfies all J limits, or only those flagged by `limits` (J,).
 
-        Only `movable` columns (d,) that are not categories are changed.  Integers get whole values.  The distance is
-        the sum of the columns' distances in the user's units, each as a fraction of the column's range. The result is
-        None if there is no such point.
+        Only the columns flagged by `movable` (d,) change, except categories.  Integers get whole values.  The distance
+        is the sum of the columns' distances in the user's units, each as a fraction of the column's range. The result
+        is None if there is no such point.
         """
         from scipy.optimize import Bounds, LinearConstraint, milp
 

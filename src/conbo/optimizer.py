@@ -167,8 +167,8 @@ class Optimizer:
     def restore(self, trials: Iterable[Trial]) -> None:
         """Replace all trials by those of another optimizer with the same settings.
 
-        The new trials must be in the order of their numbers, starting from 0. Raises TrialError if they are not, and
-        TrialError, PointError or RewardError if a trial is not valid under these settings.
+        The new trials must be in the order of their numbers, starting from 0, and valid under these settings.
+        Otherwise, TrialError, PointError or RewardError is raised.
         """
         restored = list(trials)
         for number, trial in enumerate(restored):
@@ -238,7 +238,7 @@ class Optimizer:
         return SuggestedTrials([Trial(k, dict(s), x, seed=seed) for k, (s, x, seed) in points], gain, cost)
 
     def adopt(self, trials: Iterable[Trial]) -> None:
-        """Record trials that were created or changed elsewhere; a changed trial replaces the one with its number."""
+        """Record trials that were created or changed elsewhere; a trial replaces the one with the same number."""
         for trial in sorted(trials, key=lambda trial: trial.number):
             check_trial(trial, self.space, self.seed_rule, self.learned, len(self._trials))
             self._trials[trial.number : trial.number + 1] = [trial]
@@ -269,9 +269,9 @@ class Optimizer:
         TrialError
             If the trial is unknown, has failed, or already has a result that differs from this one.
         RewardError
-            If a value is not one finite number, noise is negative, a constrained outcome or a required cost is missing,
-            a required cost is not positive, the cost is given twice (as `cost` and as an outcome "cost"), or noise is
-            given although earlier trials have none (or the reverse).
+            If a value is not a single finite number, noise is negative, a constrained outcome or a required cost is
+            missing, a required cost is not positive, the cost is given twice (as `cost` and as an outcome "cost"), or
+            noise is given although earlier trials have none (or the reverse).
         """
         result = Outcomes(reward, noise, with_cost(outcomes, cost))
         check_told(self.cost, result.measured)

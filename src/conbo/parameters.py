@@ -234,7 +234,7 @@ class Categorical:
     Raises
     ------
     SpaceError
-        If there is no choice, a choice appears twice, or one is of another type.
+        If there are no choices or too many, a choice appears twice, or a choice is of another type.
 
     Examples
     --------

@@ -1,9 +1,10 @@
 """Warm start: fits a belief about a study to its own observations and those of an earlier study together.
 
 The joint model has one more categorical state parameter, the study, and learns the correlation between the two studies.
-While this study has few rewards, those of the earlier study determine the posterior. If this study's rewards contradict
-them, their influence vanishes. Before the fit, a constant is added to the earlier rewards, so that they agree with this
-study's rewards on average: similar problems often differ by a constant, which does not change the best actions.
+While this study has few rewards, the posterior depends mostly on the earlier rewards. The more this study's rewards
+contradict the earlier ones, the less influence the earlier ones have. Before the fit, a constant is added to the
+earlier rewards, so that they agree with this study's rewards on average. The reason is that similar problems often
+differ by a constant, which does not change the best actions.
 """
 
 import warnings
@@ -23,7 +24,7 @@ from conbo.spaces import Categorical, Feasible, RedundantConstraintWarning, Spac
 
 @dataclass(frozen=True)
 class _FeasibleInBoth:
-    """The user's function `feasible` for a space whose states have one more parameter: "earlier" or "this" study.
+    """The user's function `feasible` for a space with one more state parameter: the study, "earlier" or "this".
 
     A call removes this parameter from the state, because the user's function does not expect it.
     """
@@ -32,7 +33,7 @@ class _FeasibleInBoth:
     name: str  # name of the additional state
 
     def __call__(self, state: dict[str, Value], action: dict[str, Value]) -> bool:
-        """Return whether the action is feasible in the state, whose parameter for the study is ignored."""
+        """Return whether the action is feasible in the state; the state parameter that names the study is ignored."""
         return self.function({name: value for name, value in state.items() if name != self.name}, action)
 
 

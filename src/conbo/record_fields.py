@@ -32,7 +32,7 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def checksum(record: Mapping[str, Any]) -> str:
-    """Return the SHA-256 hash of a record's content, in which the order of the names makes no difference."""
+    """Return the SHA-256 hash of a record's content; it does not depend on the order of the names."""
     text = json.dumps(record, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
@@ -96,7 +96,10 @@ class Fields:
         return Fields.of(self.value(name), f"{self.where}.{name}" if self.where else name)
 
     def text(self, name: str, choices: Collection[str] | None = None) -> str:
-        """Return a field that is a string; raise RecordError if it is not, or not one of the given `choices`."""
+        """Return a field that is a string; raise RecordError if it is something else.
+
+        If `choices` are given, the string must be one of them.
+        """
         value = self.value(name)
         rule = "a string" if choices is None else f"one of {', '.join(choices)}"
         return self._checked(name, value, isinstance(value, str) and (choices is None or value in choices), rule)

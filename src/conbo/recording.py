@@ -1,7 +1,7 @@
-"""Records what a function launches on a GPU, and replays it, which is much faster than calling the function again.
+"""Records the operations that a function launches on a GPU, and replays them.
 
 Most operations of a search are so small that launching them from Python takes longer than computing them on the GPU.  A
-recording (a CUDA graph) launches hundreds of operations at once.
+recording (a CUDA graph) launches hundreds of operations at once, so it is much faster than calling the function again.
 """
 
 import logging
@@ -52,9 +52,9 @@ class _Recorder:
 
 
 class _Recorders(threading.local):
-    """The recorder of CUDA graphs for each GPU, separately in every thread.
+    """The recorders of CUDA graphs, one for each thread and GPU.
 
-    Threads do not share recorders, because they would overwrite each other's results.
+    Threads do not share a recorder, because they would overwrite each other's results.
     """
 
     def __init__(self) -> None:
@@ -67,10 +67,9 @@ _recorders = _Recorders()
 class Recording:
     """A function without arguments whose operations on a GPU are recorded once, and replayed by every call.
 
-    The function must always read the same tensors.  Each call writes its results to the same tensors, and so overwrites
-    those of the call before.  All caches that the function uses must already be filled.  If it cannot be recorded, for
-    example because it waits for the GPU, every call runs the function itself, and nothing more is recorded on this GPU
-    in this thread.
+    The function must always read the same tensors.  Each call overwrites the results of the previous call.  All caches
+    that the function uses must already be filled.  If the function cannot be recorded, for example because it waits for
+    the GPU, every call runs the function itself, and nothing more is recorded on this GPU in this thread.
     """
 
     def __init__(self, function: Function, device: torch.device) -> None:
@@ -115,10 +114,10 @@ def _start_libraries(device: torch.device) -> None:
 
 
 def repeat(step: Function, times: int, gpu: torch.device | None) -> None:
-    """Call a function that always reads and overwrites the same tensors; `times` is the number of calls.
+    """Call the function `step` the given number of times; it must always read and overwrite the same tensors.
 
-    If a GPU is given, the function `step` is recorded there and replayed, unless there are few calls or the caller
-    itself is being recorded.
+    If a GPU is given, `step` is recorded there and replayed, unless there are few calls or the caller itself is being
+    recorded.
     """
     if gpu is not None and times >= FEWEST_REPEATED and not torch.cuda.is_current_stream_capturing():
         step = Recording(step, gpu)
@@ -128,14 +127,14 @@ def repeat(step: Function, times: int, gpu: torch.device | None) -> None:
 
 @runtime_checkable
 class Recordable(Protocol):
-    """A function of candidates and sets of states that says whether a CUDA graph can record its operations."""
+    """A function of candidates and sets of states, with a property that says whether a CUDA graph can record it."""
 
     @property
     def is_recordable(self) -> bool:
         """Whether all calls but the first run the same operations, without waiting for the GPU.
 
-        A call has two arguments: k candidates (k, d), and for each the index of its set of states, a tensor (k,).  The
-        operations may depend on the indices, so this is about calls that pass the same, unchanged tensor of indices.
+        A call has two arguments: k candidates (k, d), and the indices (k,) of their sets of states.  All calls are
+        assumed to pass the same tensor of indices, with the same content.
         """
 
 

@@ -12,7 +12,7 @@ PAGE = 1000  # largest number of states in one request, or of trials in one answ
 
 
 class Service(Protocol):
-    """The part of the interface of `Client` that a remote policy needs."""
+    """What a remote policy needs from a `Client`: a method that sends a POST request."""
 
     def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]: ...
 

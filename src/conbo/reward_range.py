@@ -28,10 +28,10 @@ def checked_range(given: Any) -> RewardRange | None:
 
 
 def maximized(given: RewardRange | None, maximize: bool) -> tuple[float, float] | None:
-    """Convert the known limits of the expected reward for models, which always maximize rewards.
+    """Return the known limits of the expected reward that models maximize; None if no range is given.
 
-    If the user minimizes rewards, the limits are negated and swapped. A limit that is None becomes infinite. If no
-    range is given, the result is None.
+    If the user minimizes rewards, models maximize the negated reward, so the limits are negated and swapped. A limit
+    that is None becomes infinite.
     """
     if given is None:
         return None

@@ -1,7 +1,8 @@
 """Formats numbers for people: with a few significant digits, and with margins.
 
 Wherever conbo writes ± after a model's estimate of an expected reward, the margin is 1.96 standard deviations of this
-estimate, so that estimate ± margin is a 95 % credible interval. The noise of a single reward is not part of it.
+estimate, so that estimate ± margin is a 95 % credible interval. The margin does not include the
+noise of a single reward.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Checks whether a study's model is valid, its method fits its space, and none of its settings exclude each other."""
+"""Checks that a study's model is valid, that its method fits its space, and that its settings can be combined."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _USE = "use 'pei', 'mts' or 'conbo', which take any."
 def check_model(model: object) -> None:
     """Raise SettingError unless a value is valid for the setting `model` of a study.
 
-    Valid are an object with a method `fit` (but not its class), a function, and None, which stands for the default
-    model of the method.
+    Valid values are an object with a method `fit` (but not its class), a function, and None, which stands for the
+    default model of the study's method.
     """
     if isinstance(model, type) and hasattr(model, "fit"):
         raise SettingError(f"`model` must be an instance, but got the class: use {model.__name__}().")
@@ -53,9 +53,9 @@ def check_finite(name: str, method: Method | Listed, space: Space, states: State
 
 
 def _refuse_real(name: str, what: str, parameters: Mapping[str, Parameter]) -> None:
-    """Raise SettingError if one of the parameters is real-valued, because the method `name` does not allow it.
+    """Raise SettingError if one of the parameters is real-valued, which the method `name` does not allow.
 
-    `what` is "states" or "actions", depending on the parameters; the error message uses this word.
+    `what` says which parameters these are, "states" or "actions", for the error message.
     """
     for parameter, one in parameters.items():
         if one.n_levels is None:
@@ -68,7 +68,7 @@ def check_together(
     reward_range: RewardRange | None,
     seed_rule: SeedRule | None,
 ) -> None:
-    """Raise SettingError if settings of a study exclude each other, such as a prior and common random numbers."""
+    """Raise SettingError if settings of a study cannot be combined, such as a prior and common random numbers."""
     given = {"prior": prior, "reward_range": reward_range, "common_random_numbers": seed_rule}
     for name, value in given.items():
         if value is not None and not isinstance(model, GaussianProcess):

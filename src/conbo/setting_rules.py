@@ -12,7 +12,7 @@ from conbo.state_distributions import Product, RecipeLike, Weights
 
 
 def check_settings(space: object, direction: object, device: object) -> None:
-    """Raise SettingError unless three settings of a study are valid.
+    """Raise SettingError unless these three settings of a study are valid.
 
     `space` must be a Space, `direction` "maximize" or "minimize", and `device` a non-empty string.
     """

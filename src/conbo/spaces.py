@@ -257,9 +257,10 @@ class Space:
         return self.feasible_set.repair(rows)[0].reshape(points.shape)
 
     def spread(self, points: Array) -> Array:
-        """Replace infeasible actions of points (n, d) by feasible ones that are spread evenly if the given actions are.
+        """Round points (n, d) of the unit cube to valid values, and replace infeasible actions by feasible ones.
 
-        Raises PointError, which names the state, if a state has no feasible action.
+        Evenly spread actions remain roughly evenly spread. Raises PointError, which names the state, if no feasible
+        action is found for a state.
         """
         if self.feasible_set is None:
             return self.snap(points)
@@ -312,7 +313,7 @@ class Space:
         return columns.validate("state", self.states, state)
 
     def validate_action(self, action: object) -> dict[str, Value]:
-        """Check the names and values of an action, but no constraints, and convert the values to plain Python objects.
+        """Check the names and values of an action (not the constraints), and convert them to plain Python objects.
 
         Parameters
         ----------
@@ -332,7 +333,7 @@ class Space:
         return columns.validate("action", self.actions, action)
 
     def with_states_as_actions(self) -> Space:
-        """Return a space without states, in which all parameters are actions, for methods that also choose states."""
+        """Return a space without states, in which all states and actions of this space are actions."""
         feasible = None if self.feasible is None else SplitFeasible(self.feasible, self.state_names)
         return self._like({}, {**self.states, **self.actions}, feasible)
 

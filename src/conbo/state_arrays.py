@@ -19,9 +19,7 @@ def transport(u: Array, points: Array, masses: Array) -> NDArray[np.int64]:
     """For each of n uniform points `u` (n, d), choose one of m `points` (m, d); return the chosen indices (n,).
 
     Each of the m points is chosen in proportion to its mass in `masses` (m,). Rows of `u` that are close together
-    choose points that are close together, so evenly spread rows choose evenly spread points. To this end, the first
-    column of `u` chooses one of about m^(1/d) slices of equal mass along the first column of `points`, and the other
-    columns choose a point of this slice in the same way.
+    choose points that are close together, so evenly spread rows choose evenly spread points.
     """
     d = u.shape[1]
     if d == 0:

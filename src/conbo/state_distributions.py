@@ -170,9 +170,12 @@ class Density:
 
     A plain function that is passed as `state_distribution` is treated as ``Density(function)``.
 
-    Random states are drawn by the `sampler` if there is one. Otherwise, they are drawn from the list of all states if
-    there are at most 100,000, by rejection sampling if there is a `bound`, or else from a fixed pool of Sobol points,
-    in proportion to their densities.
+    Random states are drawn in the first of these ways that applies:
+
+    1. by the `sampler`, if there is one;
+    2. from the list of all states, if there are at most 100,000;
+    3. by rejection sampling, if there is a `bound`;
+    4. from a fixed pool of Sobol points, in proportion to their densities.
 
     Parameters
     ----------

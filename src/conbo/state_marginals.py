@@ -83,7 +83,7 @@ class _TruncatedNormal:
 
     @cached_property
     def _side(self) -> float:
-        """-1 if the range is right of the mean, so that it is mirrored into the left tail; otherwise 1."""
+        """-1 if the range is right of the mean, and so has to be mirrored into the left tail; otherwise 1."""
         return -1.0 if self.low > self.mean else 1.0
 
     def _standard(self, x: Array) -> Array:
@@ -91,9 +91,9 @@ class _TruncatedNormal:
 
     @cached_property
     def _ends(self) -> tuple[float, float]:
-        """The probabilities below the two ends of the range under the untruncated normal, in increasing order.
+        """The probabilities, under the untruncated normal, of a value below each end of the range; the lower one first.
 
-        A range right of the mean is mirrored to the left first.
+        A range right of the mean is mirrored into the left tail first.
         """
         first, last = sorted(float(self._standard(np.asarray(end))) for end in (self.low, self.high))
         return _left_tail(first), _left_tail(last)

@@ -49,8 +49,8 @@ class Outcomes:
     Raises
     ------
     RewardError
-        If a value is not one finite number, the reward is beyond ±1e300, the noise is negative, or the name of another
-        outcome is not valid, such as "" or "noise".
+        If a value is not a single finite number, the reward is beyond ±1e300, the noise is negative, or the name of a
+        measured outcome is not valid, such as "" or "noise".
 
     Examples
     --------
@@ -253,7 +253,7 @@ def check_trial(trial: Trial, space: Space, rule: SeedRule | None, learned: Lear
 def _checked_measured(measured: object) -> dict[str, float]:
     """Return the outcomes besides the reward as floats.
 
-    Raises RewardError if a value is not one finite number, or a name is not valid, such as "" or "noise".
+    Raises RewardError if a value is not a single finite number, or a name is not valid, such as "" or "noise".
     """
     measured = as_mapping(measured)
     if wrong := wrong_outcomes(measured):
@@ -262,7 +262,7 @@ def _checked_measured(measured: object) -> dict[str, float]:
 
 
 def finite_number(name: str, value: Any) -> float:
-    """Return the value as a float; raise RewardError unless it is one finite number.
+    """Return the value as a float; raise RewardError unless it is a single finite number.
 
     `name` says what the value is, such as "reward", for the error message.
     """

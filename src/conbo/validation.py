@@ -68,10 +68,10 @@ class Validation:
     pool
         Size of the sample of states that represents P[s]; None if all states are used.
     expected
-        Mean rewards over P[s], under the model, of the policy and of the rule.
+        Expected rewards under the model, averaged over P[s]: of the policy and, if there is one, of the rule.
     expected_stds
-        Standard deviations of these two means and of their difference, due to the sampling of states; zero if the means
-        do not come from a sample.
+        Standard deviations of these means and of their difference, due to the sampling of states; zero if the means do
+        not come from a sample.
 
     Examples
     --------

@@ -35,7 +35,7 @@ class Acquisition(Protocol):
 
 @runtime_checkable
 class SeedsMatter(Protocol):
-    """An acquisition function whose values may depend on the simulator's random seed in the next evaluation."""
+    """An acquisition function whose values may depend on the simulator's random seed of the next evaluation."""
 
     @property
     def seen_seeds(self) -> tuple[int, ...]:

@@ -1,6 +1,6 @@
-"""Estimates E[V(Z)] - V(0), Z ~ N(0, 1), of convex functions V by a compiled loop, which is much faster than torch.
+"""Fast estimation of E[V(Z)] - V(0), Z ~ N(0, 1), for convex functions V, by a compiled loop.
 
-The torch code in `convex_integral.py` is the reference, and explains the method and the variables.
+The torch code in `convex_integral.py` is slower. It is the reference, and explains the method and the variables.
 """
 
 import numpy as np
@@ -12,7 +12,7 @@ from conbo.loops.compiling import Array
 
 
 def tables(nodes: Tensor, cubic: Tensor, chord: Tensor, tails: Tensor) -> tuple[Array, ...]:
-    """Return the first arguments of the compiled loop: arrays that depend on the nodes alone.
+    """Return the first arguments of the compiled loop `loops.convex_integral.gains`, which depend on the nodes alone.
 
     The parameters are the attributes of `ConvexIntegral` with the same names. `nodes` holds the values of Z ~ N(0, 1)
     at which a convex function is known. `cubic`, `chord` and `tails` hold the weights with which this function is
@@ -52,7 +52,7 @@ def gains(
     tables
         Result of `tables` for the nodes, the values of Z at which V is known.
     intercepts, slopes
-        The tangents (..., q) of V at the nodes.
+        Intercepts and slopes (..., q) of the tangents of V at the nodes.
     similarity
         Similarities (..., q-1), from 0 to 1, of the best actions at neighboring nodes.
     corner, smooth

@@ -1,9 +1,9 @@
 """The knowledge gradient in each state, for a policy that must satisfy learned constraints.
 
 An evaluation measures the reward and the constrained outcomes, so it changes both the expected rewards and the
-probabilities of satisfying the constraints.  The utility U of an action is an expectation: with the probability P that
-it satisfies the constraints, the action earns its expected reward μ; otherwise, it earns only M, the lowest expected
-reward of any action in its state.  The gain of an evaluation in a state is the expected rise of the largest utility:
+probabilities of satisfying the constraints.  The utility U of an action averages two cases.  With probability P, the
+action satisfies the constraints and earns its expected reward μ.  Otherwise, it earns only M, the lowest expected
+reward of any action in the state.  The gain of an evaluation in a state is the expected rise of the largest utility:
 
     U(x') = M + (μ(x') - M) P(x'),      gain = E[max_x' Uⁿ⁺¹(x')] - max_x' Uⁿ(x')
 
@@ -19,11 +19,11 @@ P(ζ)        ``feasible``          Π Φ((m + τ̃ ζ - t) / √(v - τ̃²)), t
 ==========  ====================  =====================================================================
 
 A slack is the amount by which an outcome satisfies its constraint; slacks are standardized.  Given the ζ of all
-constraints, the (μ + σ̃ z - M) P are lines in z, and their expected maximum is computed exactly.  The expectation over
-ζ is approximated by a mean over a few quasi-random values, the fantasies.  The current utility is a mean over the same
-fantasies, so no gain is negative.  The maximum is over a short list of actions: the policy's action, the candidate's
-action, and those of the pool that would be best if rewards were higher, or constraints more likely to be satisfied,
-than expected.
+constraints, (μ + σ̃ z - M) P is a line in z for every action, and the expected maximum of these lines is computed
+exactly.  The expectation over ζ is approximated by a mean over a few quasi-random values, the fantasies.  The current
+utility is a mean over the same fantasies, so gains are never negative.  The maximum is over a short list of actions:
+the policy's action, the candidate's action, and a few actions of the pool.  These few would be the best if rewards were
+higher than expected, or constraints more likely to be satisfied.
 
 This is the constrained knowledge gradient of Ungredda & Branke, "Bayesian Optimization for Constrained Problems"
 (2021), applied in every state.  Their policy maximizes U; ours maximizes the expected reward among the actions that
@@ -184,9 +184,9 @@ class ConstrainedLineGains:
 
 @dataclass(frozen=True)
 class ShortLists:
-    """For each of m states, q actions that may become its best, and its lowest expected reward.
+    """Short lists of actions: for each of m states, q actions that an evaluation may turn into the state's best action.
 
-    The lowest expected reward is over a pool of actions.
+    `worst` is the lowest expected reward of each state, over a pool of actions.
     """
 
     actions: Tensor  # (m, q, d_x)
@@ -209,9 +209,10 @@ class ConstrainedGains:
         self._known: ShortLists | None = None  # the short lists computed so far
 
     def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
-        """Return a fast function for screening, from candidates (r, d) to rough constrained knowledge gradients (r, m).
+        """Return a fast function for screening, which computes rough constrained knowledge gradients.
 
-        For each of the r candidates, it computes the knowledge gradients in the m `states` (m, d_s).
+        It takes r candidates (r, d), and returns the knowledge gradient (r, m) of each candidate in each of the m
+        `states` (m, d_s).
         """
         lists, (m, d_s) = self.lists(states), states.shape
         points = torch.cat([states[:, None].expand(-1, lists.actions.shape[1], -1), lists.actions], -1)
@@ -243,8 +244,8 @@ class ConstrainedGains:
     def at(self, states: Tensor) -> "ConstrainedStatesAhead":
         """Return a function that computes knowledge gradients of candidates in r sets of m states (r, m, d_s).
 
-        It takes k candidates (k, d) and indices (k,).  The knowledge gradients of candidate i are those in the m states
-        of set `indices[i]`.
+        It takes k candidates (k, d) and, for each candidate, the index (k,) of its set.  It computes the
+        knowledge gradients (k, m) of each candidate in the m states of its set.
         """
         return ConstrainedStatesAhead(self, states)
 
@@ -266,9 +267,10 @@ class ConstrainedGains:
         return ConstrainedLineGains(gain_of(reward, worst, slacks, self._allowed(points), self.fantasies), lines)
 
     def lists(self, states: Tensor) -> ShortLists:
-        """Return, for each state (m, d_s), the actions that may become its best, and its lowest expected reward.
+        """Return, for each of m states (m, d_s), a short list of actions and the state's lowest expected reward.
 
-        The lowest expected reward is over a pool of actions.  The results of each state are computed only once.
+        An evaluation may turn any action of the short list into the state's best action.  The lowest expected reward is
+        over a pool of actions.  Results are cached.
         """
         keys = [tuple(state) for state in states.tolist()]
         new = {key: row for row, key in enumerate(keys) if key not in self._rows}
@@ -309,10 +311,10 @@ class ConstrainedGains:
 class ConstrainedStatesAhead:
     """A function from candidates to their constrained knowledge gradients in fixed states.
 
-    There are r sets of m states, and every candidate comes with the index of its set.  The best action of a state is
-    sought in a short list of actions that may become the best.  The action of the first candidate that comes with a set
-    is added to the lists of all states in this set.  Later candidates do not change the lists, so the knowledge
-    gradient is a smooth function of the candidate.
+    There are r sets of m states, and every candidate is given with the index of its set.  The best action of a state is
+    sought in a short list of actions.  When a set is used for the first time, the candidate's action is added to the
+    short lists of all its states.  Later candidates do not change these lists, so the knowledge gradient is a smooth
+    function of the candidate.
     """
 
     def __init__(self, gains: ConstrainedGains, states: Tensor) -> None:

@@ -1,17 +1,17 @@
-"""Estimates E[V(Z)] - V(0), Z ~ N(0, 1), of a convex function V from its values and slopes at a few nodes z_j.
+"""Estimation of E[V(Z)] - V(0), Z ~ N(0, 1), for a convex function V, from values and slopes at a few nodes z_j.
 
 The knowledge gradient in a state s_i is such an expectation, with V(z) = max_x' [μ(s_i, x') + σ̃(s_i, x') z]: the best
 posterior mean of s_i if the new observation is z standard deviations above its expectation.  At every node z_j, the
 maximizer x*_j gives the value V(z_j) and, by the envelope theorem, the slope σ̃(s_i, x*_j).  One of the nodes is zero.
-From these values and slopes follow three numbers.  All integrals are with respect to the standard normal density.
+Three numbers are computed from these values and slopes.  All integrals are with respect to the standard normal density.
 
 - A lower bound: the integral of the highest tangent (KG_h of the ConBO paper, with these nodes).
 - An upper bound: the integral of chords between nodes and, beyond the outer nodes, of lines with the steepest slope of
   any action.
 - A best estimate.  If the maximizers of two neighboring nodes are similar, V is taken to be smooth between them, and
   the estimate integrates the cubic that has V's values and slopes at both nodes.  If they are dissimilar, V is taken
-  to have a corner, and the estimate integrates the higher of the two tangents.  In between, it blends both by
-  similarity.  Between two nodes, the estimate is clipped to the bounds.
+  to have a corner, and the estimate integrates the higher of the two tangents.  For intermediate similarities, the two
+  integrals are blended.  The integral over each interval between nodes is clipped to its lower and upper bound.
 
 The code works with V minus its tangent at zero: D(z) = V(z) - V(0) - V'(0) z ≥ 0, so that the gain is E[D(Z)].  For
 given similarities, the best estimate is a linear combination of the values D_j and slopes d_j of D at the nodes, and
@@ -79,9 +79,9 @@ class ConvexIntegral:
 
     @cached_property
     def cubic(self) -> Tensor:
-        """Weights (4, q-1) with which the cubic between two neighboring nodes is integrated, for the q-1 intervals.
+        """Weights (4, q-1) for integrating a cubic over each of the q-1 intervals between neighboring nodes.
 
-        The cubic has given values and slopes at both nodes.  Its integral with respect to the standard normal density
+        The cubic has given values and slopes at both ends.  Its integral with respect to the standard normal density
         is the dot product of the interval's four weights with (value at the left node, slope at the left node, value at
         the right node, slope at the right node).
         """
@@ -92,9 +92,9 @@ class ConvexIntegral:
 
     @cached_property
     def chord(self) -> Tensor:
-        """Weights (2, q-1) with which the line between two neighboring nodes is integrated, for the q-1 intervals.
+        """Weights (2, q-1) for integrating a line over each of the q-1 intervals between neighboring nodes.
 
-        The line (chord) has given values at both nodes.  Its integral with respect to the standard normal density is
+        The line (chord) has given values at both ends.  Its integral with respect to the standard normal density is
         the dot product of the interval's two weights with the values at the left and at the right node.
         """
         h = self.nodes[1:] - self.nodes[:-1]

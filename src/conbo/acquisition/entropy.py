@@ -149,7 +149,7 @@ class Information:
         self._normals, self._errors = normal[:, :-1], normal[:, -1]
 
     def at(self, states: Tensor) -> "StatesInformed":
-        """Return a function from candidates to the mutual information between observations there and peaks of states.
+        """Return a function that computes mutual information between an observation at a candidate and peaks of states.
 
         A peak is the best action or the best value of a state.  `states` (r, m, d_s) holds r sets of m states, and
         every candidate is given with the index of its set.  This method draws functions from the model in these states,
@@ -236,7 +236,7 @@ class Information:
 
 
 class StatesInformed:
-    """A function from candidates to the mutual information between observations there and peaks of fixed states.
+    """A function that computes mutual information between an observation at a candidate and peaks of fixed states.
 
     A peak is the best action or the best value of a state.
     """

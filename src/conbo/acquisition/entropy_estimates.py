@@ -1,8 +1,9 @@
 """Estimates of the mutual information between an observation and the peak of a state, from joint draws.
 
 The peak is the best action of the state or its best value.  There are N draws of the function f(s_i, ·) of a state s_i,
-jointly at p actions that may well be its best.  With K = V Λ Vᵀ the posterior covariance at these actions, a draw is
-f_j = μ + V √Λ ξ_j.  Given the draw, the standardized observation Z at a candidate (s, x) is Gaussian:
+jointly at p actions that may well be its best.  Let μ be the posterior mean and V Λ Vᵀ the posterior covariance at
+these actions.  A draw is f_j = μ + V √Λ ξ_j, where ξ_j is standard normal.  Given the draw, the standardized
+observation Z at a candidate (s, x) is Gaussian:
 
     Z | ξ_j ~ N(bᵀξ_j, 1 - |b|²),   b = Λ^-½ Vᵀ σ̃,   σ̃ = kⁿ((s_i, ·), (s, x)) / σ_y
 
@@ -73,9 +74,7 @@ def which_value(values: Tensor) -> Tensor:
     """Return, for each of N draws (..., N, p) of p function values, the quantile bin (..., N) of its highest value.
 
     The highest value of a draw is its best value, and the bins are delimited by quantiles of the N best values.  Bins
-    get finer towards both ends, because very high and very low best values are the most informative.  If rewards have
-    little noise, a state's best value is hardly ever below its best observed reward.  The draws in which no action
-    exceeds this reward then have nearly the same best value, and fall into the lowest bins.
+    get finer towards both ends, because very high and very low best values are the most informative.
     """
     best = values.amax(-1)
     n = best.shape[-1]
@@ -173,9 +172,9 @@ def retrospective(slope: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
     best one estimates P(x* | Z = z).
 
     Also return the derivatives (c, p) with respect to `slope` (c, p), which says how the posterior means at p actions
-    change with Z.  Counts have no derivative.  Instead, log (P(x* | Z) / P(x*)) is averaged over the draws and
-    differentiated.  In this average, only the value of Z in each draw depends on the slopes; the probabilities and the
-    draw's best action are held fixed.
+    change with Z.  The shares are piecewise constant, so the derivatives are those of another estimate: the average of
+    log (P(x* | Z) / P(x*)) over the draws.  In this average, only the value of Z in each draw depends on the slopes;
+    the probabilities and the draw's best action are held fixed.
     """
     n = len(tables.normals)
     nodes = torch.linspace(-REACH, REACH, NODES, dtype=slope.dtype, device=slope.device)

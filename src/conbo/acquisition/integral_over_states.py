@@ -5,8 +5,8 @@
 The value KG_c is a knowledge gradient, or another `StateValue`: how useful an observation at the candidate (s, x) is in
 the state s'.  The integral is computed as a sum over all states, or over some that `quadrature_states.py` chooses.
 
-Under an average of models (its members), the integral is the weighted sum of the members' integrals.  The smaller the
-weight of a member, the fewer states its integral has, down to a quarter of the usual number.
+Under an average of models (its members), the integral is the weighted sum of the members' integrals.  The integral of a
+member with a small weight uses fewer states, but at least a quarter of those that a single model would get.
 """
 
 from collections.abc import Callable
@@ -119,7 +119,7 @@ class ConditionalAcquisition:
     def __call__(self, points: Tensor) -> Tensor:
         """Return the values (c,) at points (c, d), at least as accurate as those of `screen` and `local`.
 
-        A value is an integral over states.  It is approximated by a sum, which may have more states than in local
+        A value is an integral over states.  It is approximated by a sum, which may be over more states than in local
         searches.
         """
         return self.integral(points, LOOK_AGAIN)
@@ -127,7 +127,8 @@ class ConditionalAcquisition:
     def integral(self, points: Tensor, times: int = 1) -> Tensor:
         """Return the values (c,) of the acquisition function at points (c, d): integrals over states.
 
-        `times` multiplies the number of states in each integral, relative to that in local searches.
+        With `times` = 2, about twice as many states are used for each integral as in local searches, if the rule that
+        chooses the states allows it.
         """
         chosen = self.states_of(points, times)
         gains = self.value.at(chosen.states)(points, torch.arange(len(points), device=points.device))
@@ -136,7 +137,8 @@ class ConditionalAcquisition:
     def states_of(self, points: Tensor, times: int = 1) -> WeightedStates:
         """Choose, for each of c points (c, d), the states and weights with which its integral over states is computed.
 
-        `times` multiplies the number of states, relative to that in local searches.
+        With `times` = 2, about twice as many states are chosen as in local searches, if the rule that chooses them
+        allows it.
         """
         return self.rule.around(points[:, : self._d_s], self._importance(points), times)
 
@@ -191,14 +193,15 @@ class AveragedAcquisition:
         """Return the values (c,) at points (c, d), at least as accurate as those of `screen` and `local`.
 
         A value is an integral over states, averaged over the models.  Each integral is approximated by a sum, which may
-        have more states than in local searches.
+        be over more states than in local searches.
         """
         return self.integral(points, LOOK_AGAIN)
 
     def integral(self, points: Tensor, times: int = 1) -> Tensor:
         """Return the values (c,) at points (c, d): integrals over states, averaged over the models.
 
-        `times` multiplies the number of states in each integral, relative to that in local searches.
+        With `times` = 2, about twice as many states are used for each integral as in local searches, if the rule that
+        chooses the states allows it.
         """
         return weighted(self.weights, [part.integral(points, times) for part in self.parts])
 

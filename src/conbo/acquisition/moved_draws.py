@@ -1,8 +1,8 @@
-"""Counts how often each action is the best one in functions that are drawn in a state, given an observation Z = z.
+"""Counts in how many functions drawn from the posterior, given an observation Z = z, each action is a state's best.
 
 Z is the standardized observation at a candidate. A draw f_j of the state's function comes with a value z_j of Z that
-was drawn together with it. To condition the draw on Z = z, it is moved: it becomes f_j + σ̃ (z - z_j), where σ̃ says how
-the posterior mean of each action changes with Z. On a CPU with Numba, the counting is done by a compiled loop.
+was drawn together with it. To condition the draw on Z = z, it is moved: it becomes f_j + σ̃ (z - z_j), where σ̃ says
+how the posterior mean of each action changes with Z. On a CPU with Numba, the counting is done by a compiled loop.
 """
 
 import numpy as np

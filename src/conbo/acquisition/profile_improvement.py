@@ -133,7 +133,7 @@ class StateProfile:
         self._search = belief.search(actions)
 
     def best(self, states: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the highest posterior quantile over actions in each state (m, d_s): values (m,) and gradients (m, d).
+        """Return the highest posterior quantiles (m,) over actions in m states (m, d_s), and their gradients (m, d).
 
         The quantile is `level` standard deviations above the posterior mean.  It is a function of the state, so the
         gradients are zero in the columns of actions.
@@ -153,7 +153,7 @@ class StateProfile:
         return moments.mean + self._level * sd, gradient
 
     def best_points(self, states: Tensor) -> Tensor:
-        """Return, for each state (m, d_s), the point (m, d) with the highest posterior quantile over all actions.
+        """Return, for each of m states (m, d_s), the point (m, d) with the highest posterior quantile over all actions.
 
         The quantile is `level` standard deviations above the posterior mean.
         """

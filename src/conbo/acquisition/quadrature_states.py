@@ -5,11 +5,10 @@ states, more of them where the value of an observation is likely to be high:
 
 - `StratifiedStates` (default): a quasi-random pool of states that follows P[s] is ordered along a space-filling curve.
   For every candidate, the pool is cut into cells of equal importance.  The importance of a state is its probability
-  times a weighted sum of two terms: a rough estimate of the candidate's value there, and the squared correlation
-  between this state and the candidate's.  The middle state of each cell represents the cell, with a weight proportional
-  to P[s] / importance.  A state that is more important than a whole cell represents only itself.  An example is the
-  candidate's own state if states are hardly correlated.  This also works if some state parameters are real and others
-  categorical.  If there are only hundreds of states, all of them are in the pool.
+  times a weighted sum of two terms: a rough estimate of the candidate's value in this state, and the squared
+  correlation between this state and the candidate's own state.  The middle state of each cell represents the cell, with
+  a weight proportional to P[s] / importance.  A state that is more important than a whole cell represents only itself.
+  State parameters may be real or categorical.  If there are only hundreds of states, all of them are in the pool.
 - `GaussianStates`: the ConBO paper's importance sampling from N(s, diag(l_s²)), where l_s are the lengthscales of the
   states; sampled states outside the space have weight zero.
 """
@@ -36,7 +35,7 @@ CURVE_BITS = 10  # bits per column of the positions along the space-filling curv
 
 @dataclass(frozen=True)
 class WeightedStates:
-    """For each of r candidates, m states and weights of a quadrature for the integral over states."""
+    """For each of r candidates, m states and their weights, with which an integral over states is approximated."""
 
     states: Tensor  # (r, m, d_s)
     weights: Tensor  # (r, m)
@@ -210,10 +209,11 @@ class GaussianStates:
         return replace(self, n_states=ceil(share * self.n_states))
 
     def build(self, belief: Belief, generator: torch.Generator) -> StateRule:
-        """Build the rule for one belief; states are sampled with the same standard normal draws for all candidates.
+        """Build the rule that chooses the states, for one belief: the first of these that applies.
 
-        If there are few states, the rule takes all of them instead.  Otherwise, if some state parameter is categorical
-        or an integer, the rule is that of `StratifiedStates`.
+        - If there are few states, take all of them.
+        - If some state parameter is categorical or an integer, use the rule of `StratifiedStates`.
+        - Otherwise, sample states, with the same standard normal draws for all candidates.
         """
         exact = exact_states(belief)
         if exact is not None:

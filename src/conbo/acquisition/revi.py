@@ -4,8 +4,8 @@
 
 Here, n is the number of observations; n_s and n_x are at least 4 by default.  States are drawn from P[s], with equal
 weights P_i.  If there are at most n_s states, all are taken, with their probabilities P_i.  The actions form a Latin
-hypercube.  The authors maximize REVI by Nelder-Mead; here, gradient-based local searches begin from as many starts as
-theirs.  Reference: Pearce & Branke (2018), with the settings of the ConBO paper's supplement.
+hypercube.  The authors maximize REVI by Nelder-Mead; here, gradient-based local searches are used, with the same number
+of starts.  Reference: Pearce & Branke (2018), with the settings of the ConBO paper's supplement.
 """
 
 from dataclasses import dataclass

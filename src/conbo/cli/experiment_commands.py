@@ -169,9 +169,9 @@ def reproduce(
 
     FIGURE is a name that --list shows, or `all`. Runs that are already in the folder are not made again: if you copy
     the packed runs from results/ to the folder, the figures are drawn without any new run. Every run records the
-    version, the platform and a fingerprint of the code that it depends on; --stale lists the runs whose code or
-    settings have changed since, or whose code was not recorded. Runs are not stale if the changed code has made runs
-    with the same settings and other seeds again, with the same scores as before.
+    version, the platform and a fingerprint of the code that it depends on. --stale lists the runs whose code or
+    settings have changed since, or whose code was not recorded. A run whose code has changed is not listed if the new
+    code has reproduced the scores of runs with the same settings, possibly with other seeds.
 
     \b
       conbo reproduce --list

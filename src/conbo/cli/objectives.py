@@ -107,9 +107,9 @@ def _functions(members: dict[str, object]) -> str:
 class Program:
     """An objective that runs a program for every evaluation; the last line that the program prints is the reward.
 
-    Each word of the template may contain {names} of states and actions, optionally with a format, as in {stock:.2f},
-    and {seed} if trials have seeds. The template is split into words before values are inserted, and no shell is
-    involved, so that a value can never run as a command.
+    `template` is the command line. Each of its words may contain {names} of states and actions, optionally with a
+    format, as in {stock:.2f}, and {seed} if trials have seeds. The template is split into words before values are
+    inserted, and no shell is involved, so that a value can never run as a command.
     """
 
     template: str  # command line with {names}

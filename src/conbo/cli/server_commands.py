@@ -21,7 +21,7 @@ _NEEDED = ("fastapi", "jinja2", "matplotlib", "plotly", "uvicorn")  # modules th
 def serve(storage: str, host: str, port: int, token_file: Path | None) -> None:
     """Serve the studies of a database over HTTP, with a dashboard.
 
-    Several services may share a database, as several workers may. For TLS, put a proxy in front of the service.
+    Several services may share a database. For TLS, put a proxy in front of the service.
 
     \b
       conbo token --right run --file tokens.json

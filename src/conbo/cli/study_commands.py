@@ -171,8 +171,8 @@ def run(
 
     OBJECTIVE is module:function or path/to/file.py:function, a function of state and action, both dicts, that returns
     a number. With --command, give a program instead. In its command line, {x} is replaced by the value of the state or
-    action parameter x. No shell reads the line, and the last line that the program prints is the reward. With common
-    random numbers, the seed is the third argument of the function, or {seed} in the command line.
+    action parameter x. No shell is involved. The last line that the program prints is the reward. With common random
+    numbers, the seed is the third argument of the function, or {seed} in the command line.
 
     The first run creates the study, and later runs continue it, however the last one ended.
     """

@@ -46,7 +46,7 @@ def best_grid(comparison: Comparison, library: str) -> str | None:
 def in_words(comparison: Comparison) -> Comparison:
     """Restrict a comparison to conbo and its alternatives, and replace their labels by names in words.
 
-    Of each library's grids of states, only the best one is kept.
+    Optuna and Ax are run on several grids of states. Only the best grid of each library is kept.
     """
     shown = {label: name for label, name in NAMES.items() if label in comparison.costs}
     for library, name in GRIDS.items():
@@ -63,11 +63,10 @@ def in_words(comparison: Comparison) -> Comparison:
 
 
 def places_of(comparison: Comparison) -> list[str]:
-    """The names of conbo and its alternatives in a result of `in_words`, in the same order for every comparison.
+    """The names of conbo and its alternatives, in the same order for every comparison.
 
-    With this order, an alternative has the same color in all panels of a figure, although the name of a grid contains
-    its number of states, which differs between problems. An alternative that is missing from the comparison is listed
-    by the part of its name before the colon, such as "Optuna".
+    This order gives each alternative the same color in all panels of a figure. `comparison` is a result of `in_words`.
+    For an alternative that it lacks, the list has the part of the name before the colon, such as "Optuna".
     """
     firsts = [name.partition(":")[0] for name in (*NAMES.values(), *GRIDS.values())]
     present = {name.partition(":")[0]: name for name in comparison.costs}
@@ -77,7 +76,8 @@ def places_of(comparison: Comparison) -> list[str]:
 def final_costs(comparisons: Sequence[Comparison]) -> str:
     """A Markdown table of the final opportunity costs of conbo and its alternatives, with a column for each problem.
 
-    Of each library's grids of states, only the best one is in the table, with its number of states in parentheses.
+    Optuna and Ax are run on several grids of states. Only the best grid of each library is in the table, with its
+    number of states in parentheses.
     """
     rows = [["opportunity cost", *(_evaluations(comparison) for comparison in comparisons)]]
     for label, name in NAMES.items():

@@ -45,7 +45,7 @@ class BotorchContextual:
     name: str = "botorch EI at drawn states"
 
     def enter(self, problem: Problem, settings: RunSettings, evaluations: int) -> "ContextualContestant":
-        """Create the contestant for one run; the planned number of `evaluations` does not matter to it."""
+        """Create the contestant for one run; `evaluations`, the planned number of evaluations, is ignored."""
         return ContextualContestant(problem, settings)
 
 
@@ -80,7 +80,7 @@ class ContextualContestant(TrialList):
         return [MeanPolicy(self._space, self._fitted[1])]
 
     def _design(self) -> list[Trial]:
-        """All trials of the initial design, which is that of conbo's methods with the same seed."""
+        """All trials of the initial design; conbo's methods have the same design if their seed is the same."""
         d_s, seed = self._space.n_state_dims, design_seed(self._settings.seed)
         rows = design_points(self._space, self._distribution, seed, 0, self._settings.initial)
         points = zip(self._space.decode_states(rows[:, :d_s]), self._space.decode_actions(rows[:, d_s:]), strict=True)

@@ -23,12 +23,18 @@ class Pair(NamedTuple):
 def confirm(recorded: Sequence[Run], again: Iterable[Run]) -> None:
     """Add the fingerprint of new code to the recorded runs that this code reproduces.
 
-    `again` holds runs that the new code has made again. Each is compared with the recorded run of the same settings. It
-    is skipped if there is no such run, if the two were made on different platforms, or if several versions of the code
-    made parts of it. A comparison counts for all recorded runs that have the same settings except for the seed, and
-    share a fingerprint of `codes_of` with the recorded run in the comparison. A recorded run is confirmed if at least
-    one comparison counts for it, and if all comparisons that count found the same scores. The fingerprint of the new
-    code is then added to the run's list `confirmed`.
+    `again` holds runs that the new code has made again. Each is compared with the recorded run of the same settings,
+    but is skipped in these cases:
+
+    - There is no such recorded run.
+    - The two runs were made on different platforms.
+    - Several versions of the code made parts of the new run.
+
+    A comparison counts for each recorded run that has the same settings, except perhaps the seed, and that shares a
+    fingerprint with the recorded run of the comparison. The fingerprints of a run are those of `codes_of`.
+
+    A recorded run is confirmed if at least one comparison counts for it, and if all comparisons that count for it found
+    equal scores. The fingerprint of the new code is then added to the run's list `confirmed`.
     """
     known = {run.settings: (run, codes_of(run)) for run in recorded}
     pairs: dict[RunSettings, list[Pair]] = defaultdict(list)
@@ -65,7 +71,7 @@ def is_same(run: Run, other: Run) -> bool:
 
 
 def row_of(run: Run) -> RunSettings:
-    """The settings that the runs of a row share: all but the seed, which is set to 0."""
+    """The settings of a run with the seed set to 0, so that they are equal for runs that differ only in the seed."""
     return replace(run.settings, seed=0)
 
 

@@ -1,7 +1,7 @@
-"""Contestants of an experiment: conbo's optimizer with some method, or another algorithm with as many evaluations.
+"""Contestants of an experiment: conbo's optimizer with one of its methods, or another algorithm.
 
-A contestant suggests points, is told their rewards and offers policies. If it offers several, such as the nearest
-state's action and an interpolated one, the best of them is scored. `entering` creates contestants.
+A contestant suggests points, is told their rewards and offers policies. If it offers several policies, the best of them
+is scored. `entering` creates contestants.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -67,7 +67,7 @@ class TrialList:
         self._trials.extend(trials)
 
     def tell(self, trial: Trial, reward: float, *, outcomes: Mapping[str, float] | None = None) -> None:
-        """Record the reward of a trial; raise TrialError unless its number follows the last recorded one."""
+        """Record the reward of a trial; raise TrialError if trials are not told in the order of their numbers."""
         if trial.number != len(self._trials):
             raise TrialError(f"trial {len(self._trials)} must be told next, but got trial {trial.number}.")
         told = Trial(trial.number, trial.state, trial.action, "completed", Outcomes(reward, None, dict(outcomes or {})))
@@ -82,7 +82,7 @@ class Alternative(Protocol):
         """The label of this alternative in tables and files."""
 
     def enter(self, problem: Problem, settings: RunSettings, evaluations: int) -> Contestant:
-        """Create the contestant for one run with this planned number of evaluations."""
+        """Create the contestant for one run; `evaluations` is the planned number of evaluations."""
 
 
 Entry: TypeAlias = Method | Alternative

@@ -16,7 +16,7 @@ class Ours(Optimizer):
 
 
 def contestant(entry: Entry, problem: Problem, settings: RunSettings, evaluations: int) -> Contestant:
-    """Create the contestant for one run of a method or an alternative, with this planned number of evaluations."""
+    """Create the contestant for one run of a method or an alternative, with a planned number of `evaluations`."""
     if not isinstance(entry, Method):
         return entry.enter(problem, settings, evaluations)
     return Ours(

@@ -7,11 +7,15 @@ level          tests show that costs differ from the other method's by less than
 near zero      the mean cost is at most ten times the best method's, or at most a millionth of the initial cost
 =============  =====================================================================================================
 
-The margin is a quarter of the other method's mean final cost. For observed accuracies it is 0.001, which is the
-difference that the paper reports. If the tests can neither show nor refute a statement, it is undecided.
-Computing times are those of `suggestion_times`, because the recorded runs were made on busy machines. A statement about
-their ratio holds if the ratio's 95 % interval is within the stated limits, and is undecided if the interval contains
-one of the limits. Costs and times from fewer than eight seeds are not checked.
+The margin is a quarter of the other method's mean final cost. For observed accuracies, it is 0.001, which is the
+difference between methods that the paper reports. If the tests can neither show nor refute a statement, it is
+undecided.
+
+Statements about computing times are checked on the times of `suggestion_times`, because the recorded runs were made on
+busy machines. A statement gives limits on the ratio of two times. It holds if the ratio's 95 % confidence interval is
+within these limits, and is undecided if the interval contains one of them.
+
+Costs and times from fewer than eight seeds are not checked.
 """
 
 import math
@@ -115,7 +119,7 @@ class Evidence:
         ]
 
     def observed(self, rule: Rule, problem: str, at: int, pairs: Iterable[tuple[Scored, Scored]]) -> list[Check]:
-        """Compare pairs of methods, each by its own score, after a number `at` of evaluations on a problem.
+        """Compare the two methods of each pair after `at` evaluations on a problem, each method by its own score.
 
         A method's cost is its score, negated if a higher score is better. `rule` says what is checked: whether the cost
         of the first method of a pair is "below" that of the second, "level" with it, or "not above" it.
@@ -173,7 +177,7 @@ def checked(rule: Rule, what: str, costs: Array, others: Array, margin: float | 
 
 
 def _with_control(check: Check, serial: Comparison, method: str) -> Check:
-    """Return the check of a linear speed-up by batches, made undecided if it is too weak.
+    """Return the check of a linear speed-up by batches, changed to undecided if it is too weak.
 
     The check is whether runs in batches end at no higher cost than runs with as many single evaluations. It is too weak
     unless it fails for runs of single evaluations that stop halfway (from `serial`).

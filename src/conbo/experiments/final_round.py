@@ -1,8 +1,8 @@
 """The final round: one last evaluation in each of finitely many states, to raise that state's best observed reward.
 
-A policy is for actions that are used again and again. If the best result itself is kept, such as a trained network, a
-final round helps: in each state it evaluates the action with the highest expected improvement over the best reward of
-that state. A method that has a policy of its own, such as "EI + transfer", tries that policy's action instead.
+A final round helps if the best result of each state is kept, such as the best trained network. In each state, it
+evaluates the action with the highest expected improvement over the best observed reward of that state. For a method
+with a policy of its own, such as "EI + transfer", it evaluates that policy's action instead.
 """
 
 from collections.abc import Sequence

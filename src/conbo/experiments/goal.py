@@ -31,8 +31,8 @@ class Duel(NamedTuple):
     def share(self) -> float:
         """The share of the rival's evaluations that the default method needs to match the rival's final mean cost.
 
-        After this share, the default method's mean cost stays at or below the rival's final one. The share is NaN if
-        the default method ends above it.
+        After this share, the default method's mean cost stays at or below the rival's final mean cost. The share is NaN
+        if the default method ends above that cost.
         """
         return self.comparison.share_of_evaluations(self.rival, DEFAULT_METHOD)
 

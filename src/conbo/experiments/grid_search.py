@@ -56,7 +56,7 @@ class GridSearch:
         return f"{self.library} k={self.states}"
 
     def enter(self, problem: Problem, settings: RunSettings, evaluations: int) -> "GridContestant":
-        """Create the contestant for one run with this planned number of evaluations."""
+        """Create the contestant for one run; `evaluations` is the planned number of evaluations."""
         return GridContestant(problem, self.states, self._search(problem), settings, evaluations)
 
     def _search(self, problem: Problem) -> StateSearch:

@@ -142,8 +142,8 @@ def _draw_maximizers(axes: Axes, kg: ExactGains, lines: ExactLines) -> None:
     """Draw the actions from which a knowledge gradient is estimated.
 
     A discrete knowledge gradient has a fixed set of actions, which are drawn at their posterior means. The other
-    estimates have nodes z, which are values of the standardized new observation. For each node, they use the action
-    with the highest posterior mean given z, and it is drawn at this mean.
+    estimates have nodes, which are values z of the standardized new observation. They use the best action for each
+    node, the one with the highest posterior mean given z. This action is drawn at this mean.
     """
     mean, slope = lines.mean[0, 0], lines.slope[0, 0]
     if kg.rule.nodes is None:
@@ -158,9 +158,9 @@ def _draw_maximizers(axes: Axes, kg: ExactGains, lines: ExactLines) -> None:
 
 
 def estimate(belief: Belief, recipe: Estimator, candidate: Tensor) -> tuple[ExactGains, float, ExactLines]:
-    """Build the knowledge gradient of a recipe; return it, its value at a candidate (1, d), and the lines behind it.
+    """Build the knowledge gradient of a recipe; return it, its value at a candidate (1, d), and its lines.
 
-    The value is computed from these lines. Each is the look-ahead mean of one action: `mean` + `slope` z, where z is
+    The value is computed from the lines. Each line is the look-ahead mean of one action: `mean` + `slope` z, where z is
     the standardized new observation at the candidate.
     """
     kg = cast(ExactGains, recipe.build(belief, generator()))  # the model is a built-in one

@@ -216,8 +216,8 @@ def read_file(path: Path) -> Iterator[Run]:
 def open_run(path: Path, settings: RunSettings) -> Run:
     """Read the run of a file, or create the file if there is none, so that lines can be appended to it.
 
-    An incomplete last line is removed. Raises RecordError if the file holds several runs, or a run with different
-    settings. Only `recipe`, a string of the method's settings, may differ.
+    An incomplete last line is removed. Raises RecordError if the file holds several runs, or a run whose settings
+    differ from `settings` in a field other than `recipe`.
     """
     content = path.read_bytes() if path.exists() else b""
     whole = content[: content.rfind(b"\n") + 1]

@@ -1,8 +1,8 @@
 """Makes one run: a method on a problem with one seed. All results are written to a file, so a run can be continued.
 
-A run is a function of its settings. A suggestion depends on the seed and the trials before it. The noise of an
-evaluation depends on the seed and the trial's number, or on simulator seeds instead of this number (see `evaluation`).
-The initial design depends on the seed alone, so all methods share it.
+The results of a run depend only on its settings. A suggestion depends on the seed and the trials before it. The noise
+of an evaluation depends on the seed and, by default, on the trial's number; see `evaluation`. The initial
+design is the same for all of conbo's methods if the seed is the same.
 """
 
 import time

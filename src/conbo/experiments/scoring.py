@@ -1,8 +1,8 @@
 """Scores policies over P[s], on test states that are the same for all methods and seeds.
 
 In each test state, all policies are evaluated with the same random numbers, so that differences between policies are
-far more precise than their mean rewards. Different test states have different random numbers, so that their errors
-average out.
+far more precise than their mean rewards. Different test states have different random numbers, so that the errors of the
+states average out.
 """
 
 from collections.abc import Sequence
@@ -58,7 +58,7 @@ class Scorer:
         return float(self.weights @ (rewards if self.optimal is None else self.optimal - rewards))
 
     def best(self, policies: Sequence[ActionRule]) -> tuple[float, ActionRule]:
-        """The best of the scores of several policies, and the policy with that score."""
+        """The best score among several policies, and the policy that has it."""
         sign = 1 if self.optimal is not None else -1
         scored = [(self.score(policy), policy) for policy in policies]
         return min(scored, key=lambda pair: sign * pair[0])

@@ -55,7 +55,7 @@ def stale_table(figures: Sequence[Figure], runs: Mapping[Key, Run]) -> str:
 
 
 def state_counts(figure: Figure, runs: Mapping[Key, Run]) -> Counter[State]:
-    """The numbers of a figure's recorded runs that the current code has made, that it has confirmed, or that are stale."""
+    """Count the recorded runs of a figure that the current code has made, that it has confirmed, and that are stale."""
     found = ((runs[key], task) for task in figure.tasks() if (key := task.settings.key) in runs)
     return Counter(state_of(run, task) for run, task in found)
 

@@ -51,7 +51,10 @@ def read_times(path: Path) -> dict[Timed, Array]:
 
 
 def paired_ratio(seconds: Array, others: Array) -> Ratio:
-    """The geometric mean of the ratios `seconds` / `others`, both (n,), with a t-interval of the mean logarithm."""
+    """The geometric mean of the ratios `seconds` / `others`, both (n,), with its 95 % confidence interval.
+
+    The interval is a t-interval of the mean logarithm of the ratios.
+    """
     logs = np.log(seconds) - np.log(others)
     reach = float(t.ppf((1 + INTERVAL) / 2, len(logs) - 1) * logs.std(ddof=1) / math.sqrt(len(logs)))
     mean = float(logs.mean())

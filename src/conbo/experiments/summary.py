@@ -94,9 +94,9 @@ class Comparison:
         return paired_difference(self._of(method)[:, checkpoint], self._of(against)[:, checkpoint])
 
     def evaluations_to_reach(self, method: str, cost: float) -> float:
-        """Number of evaluations after which a method's mean cost stays at or below `cost`; NaN if it ends above.
+        """Number of evaluations after which a method's mean cost stays at or below `cost`; NaN if it ends above `cost`.
 
-        It is interpolated between checkpoints.
+        The mean cost is interpolated between checkpoints.
         """
         return last_crossing(self.evaluations, self.mean(method), cost)
 
@@ -114,7 +114,7 @@ class Comparison:
         return self.sign == 1 and bool(means[-1] <= NOTHING_LEFT * means[0])
 
     def between(self, *methods: str) -> "Comparison":
-        """The same comparison of these methods alone, at the seeds that all of them have completed."""
+        """This comparison restricted to the given methods, and to the seeds that all of them have completed."""
         shared = np.isfinite(np.stack([self._of(method)[:, -1] for method in methods])).all(0)
         costs = {method: self.costs[method][shared] for method in methods}
         return replace(self, costs=costs, seeds=self.seeds[shared])
@@ -210,7 +210,7 @@ def table(comparison: Comparison, against: str) -> str:
 
 
 def caution(comparisons: Sequence[Comparison], against: str) -> str | None:
-    """A warning if some methods have too few pairs of runs with `against` for a bootstrap interval, else None."""
+    """A warning if a method shares too few seeds with `against` for a reliable bootstrap interval, else None."""
     pairs = [
         comparison.difference(method, against).pairs
         for comparison in comparisons

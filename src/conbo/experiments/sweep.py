@@ -59,7 +59,7 @@ class Sweep:
             raise SettingError(f"`seeds`, `batch` and `every` must be at least 1, but got {given}.")
 
     def tasks(self) -> list[Task]:
-        """The tasks of all runs, ordered by seed, so that a sweep that is stopped has run all methods at some seeds."""
+        """The tasks of all runs, ordered by seed, so that a stopped sweep has run all methods at the first seeds."""
         return [
             Task(self._settings(problem, method, seed), method, self.evaluations)
             for seed in range(self.first_seed, self.first_seed + self.seeds)
@@ -111,14 +111,13 @@ def sweep(
     changed: Changed = "stop",
     progress: bool = True,
 ) -> Report:
-    """Make or continue the runs of all tasks, and keep their files in `folder`.
+    """Make or continue the runs of all tasks, and write their files to `folder`.
 
-    Several sweeps may work in one folder at the same time. Each run is made by one of them, and a sweep waits for those
-    of its runs that others are making.
+    Several sweeps may use the same folder at the same time. While another sweep is making a run, this one waits for it.
 
-    - Runs are made in `jobs` processes of this machine, or by an `executor` (of `concurrent.futures`, or with the same
-      interface), whose workers must see the same folder.
-    - After this many `minutes`, all runs pause, and the next call continues them.
+    - Runs are made in `jobs` processes of this machine or, if an `executor` is given, by its workers, which must see
+      the same folder. An executor has the interface of `concurrent.futures`.
+    - When the given number of `minutes` has passed, all runs pause, and the next call continues them.
     - If a method has changed since its runs were made, `changed` says what to do: "stop" with an error, "keep" the
       runs, or make them "again".
     """
@@ -151,7 +150,7 @@ def _results(
     jobs: int,
     executor: Executor | None,
 ) -> Iterator[Result]:
-    """Yield the results of all tasks as they end; a run that another process is making is tried again later."""
+    """Yield the result of each task when its run ends; a run that another process is making is tried again later."""
     if executor is None and jobs == 1:
         yield from _until_free(todo, lambda tasks: ((task, make_run(task, folder, deadline)) for task in tasks))
         return
@@ -227,9 +226,10 @@ def _check(task: Task, run: Run | None, changed: Changed) -> None:
 
 
 def _prepare(task: Task, known: dict[Key, Run], folder: Path, changed: Changed) -> None:
-    """Remove a run's file if the run has to be made again; write it if an unfinished run is only in a compressed file.
+    """Prepare the file of a task's run, if the run is one of the `known` ones.
 
-    A run that has to be made again is also removed from `known`.
+    If the run has to be made again, its file is deleted, and the run is removed from `known`. If the run is unfinished
+    and stored only in a compressed file of many runs, it is written to its own file, so that it can be continued.
     """
     path, run = folder / task.settings.file_name, known.get(task.settings.key)
     stale = run is not None and _is_stale(task, run, changed)

@@ -222,8 +222,8 @@ class ConditionalKnowledgeGradient(AcquisitionFunction):
     def _newton(self, candidates: Tensor, states: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Gradients and inverse Hessians of v with respect to actions (b, m, n_z, d_x), and a mask of free coordinates.
 
-        There are b candidates, m states, and n_z nodes z. For each node, v = mean + z · slope is the posterior mean
-        after an observation at the candidate that is z standard deviations above its prediction. A coordinate is free
+        There are b candidates, m states, and n_z nodes z. For each node, v is the posterior mean after an observation
+        at the candidate that is z standard deviations above its prediction. A coordinate of an action is free
         unless it is at a bound and v rises beyond this bound. If a Hessian is not negative definite, its inverse is set
         to zero, so that the action does not move.
         """
@@ -257,10 +257,10 @@ def _drawn(states: Tensor | Distribution, n: int) -> Tensor:
 
 
 def _columns(state_dims: Sequence[int], bounds: Tensor | None, model: Model, like: Tensor) -> tuple[Tensor, Tensor]:
-    """The bounds (2, d) on the model's inputs, in the model's order, and the indices (d,) of its columns, states first.
+    """The bounds (2, d) on the model's d input columns, and the indices (d,) of these columns, those of states first.
 
-    If `bounds` is None, the bounds are those of the unit cube. Both results are on the device of the tensor `like`, and
-    the bounds also have its dtype.
+    The columns of the bounds are in the order of the model. If `bounds` is None, the bounds are those of the unit cube.
+    Both results are on the device of the tensor `like`, and the bounds also have its dtype.
     """
     if bounds is None:
         seen = getattr(model, "train_inputs", None)

@@ -3,9 +3,9 @@
 The torch implementation in that module takes the same steps and explains the functions. h is the posterior mean in a
 state after a new reward that is z standard deviations above its prediction. In arrays, each row belongs to one such
 function, with its own new reward and state. The loop works on one row and one z at a time.
-`mean` and `slope` are weighted sums of the correlation κ between x and the n observed points, which all rows share;
-`slope` has one more term, for the row's own new point. Coordinates of points are scaled by the lengthscales, so that
-the Euclidean distance between points is the argument of κ.
+`mean` and `slope` are weighted sums of the correlations κ between x and each of the n observed points. All rows share
+these points. `slope` has one more term, for the row's own new point. Coordinates of points are scaled by the
+lengthscales, so that the Euclidean distance between points is the argument of κ.
 """
 
 from math import sqrt

@@ -3,13 +3,12 @@
 Compiling takes several seconds if the cache on disk is empty, and Numba compiles one function at a time in a process.
 So helper processes take part: each takes the next loop that no other process has claimed, compiles it and stores its
 code in the cache. A run starts them at its beginning (`begin`), so that they work while the initial design is
-evaluated. This process compiles the loops that they have not compiled.
+evaluated. The main process compiles the loops that no helper process has compiled.
 
 A loop that is declared `fast` may reorder sums, and one that is declared `exact` may not. Functions that loops call are
 declared `helper` or `inlined`. LLVM inlines a `helper` into the loop that calls it, and Numba inlines an `inlined`
-function. If such functions were not inlined, a process that compiles and one that loads the cache would link copies of
-them that LLVM optimized separately, and would round differently. The only fast-math option of a `helper` is fused
-multiply-add.
+function. Without inlining, rounding errors would depend on whether a process compiled a loop or loaded it from the
+cache. The only fast-math option of a `helper` is fused multiply-add.
 """
 
 import gc
@@ -225,10 +224,10 @@ def _make_one_ready(loop: Loop) -> None:
 
 
 def _say_so(watched: ExitStack) -> None:
-    """Tell the user that this process compiles: enter the contexts that `watchers` make, or log a line.
+    """Tell the user that this process is compiling, by calling all functions in `watchers`.
 
-    Such a context shows, for example, a progress message. It ends when the stack `watched` is closed. The line is
-    logged only if `watchers` is empty.
+    Each of them returns a context manager, which shows, for example, a progress message until the stack `watched` is
+    closed. If `watchers` is empty, a message is logged instead.
     """
     if not watchers:
         _log.info(notice())
@@ -265,7 +264,7 @@ def _dismiss_helpers() -> None:
 
 
 def _claim(folder: Path, loop: Loop) -> bool:
-    """Claim a loop for this process by creating a file; return False if another process has claimed it before."""
+    """Claim a loop for this process by creating a file; return False if another process has already claimed it."""
     try:
         (folder / loop.name).touch(exist_ok=False)
     except FileExistsError:

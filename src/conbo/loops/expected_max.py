@@ -20,8 +20,8 @@ def walk(a: Array, b: Array, gain: Array, probability: Array, density: Array) ->
 
     `a` and `b` (rows, n) are the intercepts and slopes. The gains are written to `gain` (rows,). The derivatives of
     E[max (a + b Z)] with respect to a are the probabilities that each line is the highest, and are written to
-    `probability` (rows, n). Those with respect to b are written to `density` (rows, n). The caller sets `gain`,
-    `probability` and `density` to zero. If `probability` has no rows, only the gains are computed.
+    `probability` (rows, n). Those with respect to b are written to `density` (rows, n). The caller must set
+    `gain`, `probability` and `density` to zero first. If `probability` has no rows, only the gains are computed.
     """
     rows, n = a.shape
     only_gain = len(probability) == 0

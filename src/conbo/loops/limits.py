@@ -6,8 +6,9 @@ negative:
     slack_j = room_j - Σ_i coefficient_ji value_i(x_i)
 
 The room of a limit is its bound minus what the state contributes to the sum. A value becomes a coordinate x_i
-(a scaled input) in three steps: it is mapped to [0, 1], warped, and multiplied by a factor that contains one over the
-lengthscale. The coordinates of all numeric action parameters are `free`; `shapes` has a column for each.
+(a scaled input) in three steps: it is mapped to [0, 1], warped, and multiplied by a factor that includes one over the
+lengthscale. `free` holds the indices of the coordinates of all numeric action parameters, and `shapes` has a column for
+each.
 
 | row of `shapes` | meaning                                                                             |
 |-----------------|-------------------------------------------------------------------------------------|
@@ -17,7 +18,7 @@ lengthscale. The coordinates of all numeric action parameters are `free`; `shape
 | 4, 5            | 1/a and 1/b of the input warping 1 - (1 - u^a)^b of u in [0, 1]; one without a warp |
 | 6               | one if the coordinate may move, zero if it is held                                  |
 
-`edges` has a column for each limit, in units of slack. Row 0 is the slack that a point keeps when it is moved to where
+`edges` has a column for each limit, in units of slack. Row 0 is the slack that remains when a point is moved so that
 the limit holds. Row 1 is the largest violation that is tolerated.
 """
 
@@ -96,7 +97,7 @@ def limited_step(
     The module's docstring explains the arrays that describe the limits, from `coefficients` to `shapes`; `factor`,
     `stuck` and the last three arrays are scratch. The length is at most `radius`. A limit or bound that the step would
     violate is marked as binding. Then the step is computed again with a stiff quadratic penalty, which makes it end at
-    the binding limits and bounds. This is repeated, at most ROUNDS times, until none starts or stops binding.
+    the binding limits and bounds. This is repeated, at most ROUNDS times, until the binding ones stay the same.
     """
     f, n_limits = len(free), len(gaps)
     normals, pulled = scratch[:n_limits], scratch[n_limits : n_limits + f]
@@ -179,7 +180,7 @@ def into_limits(
 ) -> bool:
     """Try to move x, in place, to a nearby point within linear limits and bounds; return whether all limits hold there.
 
-    x is projected onto one limit after the other, until all of them hold or SWEEPS passes over the limits are made. The
+    x is projected onto one limit after the other, until all of them hold, in at most SWEEPS passes over all limits. The
     module's docstring explains the other arrays; `scratch` is working memory.
     """
     f, n_limits = len(free), coefficients.shape[0]

@@ -1,14 +1,14 @@
-"""Covariances K = σ² φ_S φ_X of all pairs of n points, for r sets of hyperparameters at once, and their gradients.
+"""Covariances K = σ² φ_S φ_X of all pairs of n points, for several sets of hyperparameters at once, with gradients.
 
-φ_S is the correlation of the states and φ_X that of the actions. Each pair is visited once for K, and once more for the
-gradient with respect to the lengthscale l_d of coordinate d,
+φ_S is the correlation of the states and φ_X that of the actions. A gradient G with respect to K is converted to one
+with respect to the logarithm of each lengthscale l_d, where d is a coordinate:
 
-    ∂/∂ log l_d  Σ_ij G_ij K_ij  =  Σ_ij G_ij K_ij ρ (f_i - f_j)_d²
+    ∂/∂ log l_d  Σ_ij G_ij K_ij  =  Σ_ij G_ij K_ij ρ_ij (f_i - f_j)_d²
 
-where G is a given gradient with respect to K, and f are the coordinates of the points, scaled by the lengthscales. If
-φ(r) is the correlation to which coordinate d belongs, at distance r, then ρ = ψ/φ with ψ = -φ'/r (see
-`loops.profiles`). The exponentials in ψ and φ cancel.
-The `n_states` coordinates of states come first, then those of actions.
+Here, f_i are the coordinates of point i, scaled by the lengthscales, and ρ_ij = ψ/φ. If d is a coordinate of the state,
+φ is the correlation between the states of the points i and j; otherwise, that between their actions. ψ is -φ'(r)/r,
+where r is the distance between these states or actions (see `loops.profiles`). The exponentials in ψ and φ cancel. The
+`n_states` coordinates of states come first, then those of actions.
 """
 
 from math import sqrt

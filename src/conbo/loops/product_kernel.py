@@ -1,8 +1,9 @@
-"""Gradients of weighted sums Σ_m weights[p, m] k(p, m) of a product kernel's covariances between points p and m.
+"""Gradients of Σ_m weights[p, m] k(p, m), a weighted sum of the covariances between a point p and other points m.
 
-k = σ² φ_S φ_X, with a correlation φ_S of the states and φ_X of the actions. The gradient is with respect to the
-coordinates of p. Both correlations are computed with one exponential, of the sum of their exponents. Coordinates are
-scaled by the lengthscales; the `n_states` coordinates of the state come first, then those of the action.
+k = σ² φ_S φ_X is a product kernel, with a correlation φ_S of the states and φ_X of the actions. The gradient is with
+respect to the coordinates of p. Both correlations are computed with one exponential, of the sum of their exponents.
+Coordinates are scaled by the lengthscales. The `n_states` coordinates of the state come first, then those of the
+action.
 """
 
 from math import sqrt

@@ -1,4 +1,4 @@
-"""Profiles (stationary correlations as functions of a distance) in the form in which the compiled loops compute them.
+"""Profiles (stationary correlations as functions of a distance) as the compiled loops compute them.
 
 Let r be the distance between two points in scaled inputs, and E = e^-(a r + b r²). Every profile has
 

@@ -33,9 +33,7 @@ def reactions(
     If the reward is z standard deviations (`sd`) above its prediction, the posterior mean of an action rises by
     slope · z. The slopes at each state's basins (local maxima of the posterior mean) are written to `slopes`. The best
     action also moves with z. To second order, the expected gain from this is ½ V''(0), where V(z) is the state's
-    highest mean after the reward. It is written to `gain`, but capped at `unit_gain` · |A| / `sd`. Here, A is the entry
-    of `new_scale` for the candidate and the state: the factor by which the kernel multiplies the correlation of
-    actions.
+    highest mean after the reward. It is capped at `unit_gain` · |`new_scale`| / `sd`, and written to `gain`.
     """
     f, n_places = places.shape
     candidates, m = gain.shape

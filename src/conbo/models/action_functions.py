@@ -2,7 +2,7 @@
 
 Mean and slope are each a constant plus a weighted sum of correlations κ of x with other actions.  Such a function is
 the posterior mean in a state s (with slope zero), or the look-ahead mean in s.  The look-ahead mean is the posterior
-mean after one more evaluation, that of a candidate, if its reward is z standard deviations above its prediction:
+mean after a candidate is evaluated.  If the new reward is z standard deviations above its prediction, this mean is
 
     μⁿ⁺¹(s, x) = μⁿ(s, x) + σ̃(s, x; candidate) z.
 
@@ -34,7 +34,7 @@ FIRST_RADIUS = 1.5  # first radius of the trust region, in scaled inputs: about 
 
 @dataclass(frozen=True)
 class Maxima:
-    """Local maxima over actions of r functions mean + z slope (see `ActionFunctions`), at q values of z each."""
+    """Local maxima of r functions mean + z slope of the action (see `ActionFunctions`), each at q values of z."""
 
     actions: Tensor  # (r, q, width), scaled inputs of the maximizers
     mean: Tensor  # (r, q), at the maximizers
@@ -42,7 +42,7 @@ class Maxima:
     correlation: Tensor  # (r, q, n), κ between maximizers and observed actions; n = 0 if it was not asked for
 
     def take(self, chosen: Tensor) -> "Maxima":
-        """Return only k maxima of each of the r functions, those with indices `chosen` (r, k)."""
+        """Return k of the q maxima of each of the r functions; `chosen` (r, k) holds their indices."""
         rows, columns = self.mean.shape
         places = (chosen + columns * torch.arange(rows, device=chosen.device)[:, None]).flatten()
 
@@ -56,9 +56,9 @@ class Maxima:
 class ActionFunctions:
     """r functions mean(x) + z slope(x) of the action x, such as posterior means in r states after one more reward.
 
-    The new reward is that of a candidate, and is z standard deviations above its prediction. The mean is a constant
-    plus a weighted sum of the correlations κ of x with the n observed actions (`points`). The slope has the same form,
-    and one more term for the correlation with the candidate's action (`new_points`). All actions are scaled inputs.
+    The new reward, at a candidate, is z standard deviations above its prediction. The mean is a constant plus a
+    weighted sum of the correlations κ of x with the n observed actions (`points`). The slope has the same form, and one
+    more term for the correlation with the candidate's action (`new_points`). All actions are scaled inputs.
     """
 
     factor: Factor  # κ
@@ -85,7 +85,7 @@ class ActionFunctions:
         return lower, upper, free & torch.tensor(moves, device=free.device)
 
     def holding(self, columns: tuple[int, ...]) -> "ActionFunctions":
-        """Return the same functions for searches that do not change these columns of the actions."""
+        """Return a copy of the functions whose searches do not change these columns of the actions."""
         limits = None if self.limits is None else replace(self.limits, held=columns)
         return replace(self, held=columns, limits=limits)
 
@@ -122,11 +122,11 @@ class ActionFunctions:
         return unmoved.mean, unmoved.slope
 
     def maximize(self, starts: Tensor, z: Tensor, steps: int, keep_correlation: bool = False) -> Maxima:
-        """Return local maxima over actions of the r functions mean + z slope at q values of z, by Newton's method.
+        """Return local maxima of the r functions mean + z slope of the action, each at q values of z.
 
         `starts` (r, q, width) holds the initial actions as scaled inputs, `z` is (q,) or (r, q), and `steps` is the
-        largest number of Newton steps. Correlations of the maximizers with the observed actions are returned only with
-        `keep_correlation`.
+        largest number of steps of Newton's method. Correlations of the maximizers with the observed actions are
+        returned only with `keep_correlation`.
         """
         z = z.expand(starts.shape[:2])
         if self.limits is None or self.limits.allowed is None:
@@ -316,7 +316,7 @@ def state_functions(posterior: Conditioned, states: Tensor) -> ActionFunctions:
 class StateRows:
     """The parts of look-ahead means that are the same for all candidates, for r sets of m states.
 
-    A look-ahead mean is the posterior mean in a state after one more reward, that of a candidate, as a function of the
+    A look-ahead mean is the posterior mean in a state after one more reward at a candidate, as a function of the
     action.
     """
 
@@ -337,7 +337,7 @@ class StateRows:
 def state_rows(posterior: Conditioned, states: Tensor) -> StateRows:
     """Compute the parts of look-ahead means that are the same for all candidates, for r sets of m states (r, m, d_s).
 
-    A look-ahead mean is the posterior mean in a state after one more reward, that of a candidate, as a function of the
+    A look-ahead mean is the posterior mean in a state after one more reward at a candidate, as a function of the
     action.
     """
     r, m, _ = states.shape

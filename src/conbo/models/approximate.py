@@ -92,7 +92,7 @@ def summarized(
 
     The rewards at points (n, d) are given as residuals (n,), which are rewards minus the prior mean, with noise
     variances (n,). `earlier` is a summary of other data with the same kernel. If the given data begin with the same
-    rewards (see `Summary.shared_with`), the sums in `earlier` are extended. Otherwise they are computed from scratch.
+    rewards (see `Summary.shared_with`), the sums in `earlier` are extended. Otherwise all sums are computed anew.
     """
     ends, m = block_ends(len(points)), INDUCING_POINTS
     if earlier is not None and earlier.shared_with(points, residuals, variances):
@@ -189,7 +189,7 @@ class ApproximatePosterior(ExactPosterior):
         return residual, deviation
 
     def page_record(self, space: Space) -> dict[str, Any] | None:
-        """Return None: the report's web page computes predictions from all rewards, and here there are too many."""
+        """Return None: the report's web page computes predictions from all rewards, and this model has too many."""
         return None
 
     def conditioned_on(

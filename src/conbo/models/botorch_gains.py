@@ -2,10 +2,11 @@
 
 The point whose reward is observed next is the candidate.  If its reward is z standard deviations above the prediction,
 the mean at any other point rises by σ̃ z.  The slope σ̃ is the posterior covariance of the noise-free rewards at the
-candidate and at that point, divided by the standard deviation of the candidate's reward.  Both come from the model's
-predictions, because its kernel is not known here.  The actions with the highest means after the reward are found by
-scoring a pool, followed by quasi-Newton steps.  Gradients with respect to the candidate hold these actions fixed.
-All of this is slower than for the built-in models (`exact_gains.py`), but estimates the same quantities.
+candidate and at that point, divided by the standard deviation of the candidate's reward.  Covariance and standard
+deviation come from the model's predictions, because its kernel is not known here.  The actions with the highest means
+after the reward are found by scoring a pool, followed by quasi-Newton steps.  Gradients with respect to the candidate
+hold these actions fixed.  All of this is slower than for the built-in models (`exact_gains.py`), but estimates the same
+quantities.
 """
 
 from collections.abc import Callable
@@ -120,9 +121,9 @@ class BotorchGains:
     def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
         """Return a fast function that estimates knowledge gradients (r, m) of candidates (r, d) in states (m, d_s).
 
-        The function considers only actions of the pool and never searches for better ones. To save time, it uses only
-        the last ROUGH_ACTIONS actions of the pool. But if `rule.nodes` is None, it uses all of them, because such a
-        rule defines knowledge gradients by the whole pool.
+        The function considers only actions of the pool and never searches for better ones. If the `GainRule` defines
+        knowledge gradients by the whole pool (its `nodes` are None), the function uses all actions of the pool.
+        Otherwise it uses only the last ROUGH_ACTIONS of them, to save time.
         """
         actions = self.actions if self.rule.nodes is None else self.actions[-ROUGH_ACTIONS:]
 
@@ -181,9 +182,9 @@ class BotorchStatesAhead:
         """Return the actions (k, m, q, d_x) with the highest posterior means after a new reward at a candidate.
 
         There is one action for each of k candidates (k, d), each of m states per candidate (k, m, d_s), and each of q
-        values z in `nodes`: the reward is z standard deviations above its prediction. `rows` (k,) are the indices of
-        the candidates' sets of states. Searches start from the last maximizers in these sets if they are known for all
-        of them, otherwise from the pool.
+        `nodes`. At node z, the reward is z standard deviations above its prediction. `rows` (k,) are the indices of the
+        candidates' sets of states. If every such set has been searched before, the searches start from the maximizers
+        found last. Otherwise they start from the pool.
         """
         gains, (k, m, _), q = self._gains, states.shape, len(nodes)
         if self._last is not None and bool(self._visited[rows].all()):

@@ -166,12 +166,12 @@ class BotorchPosterior:
 
     @property
     def batches_look_ahead(self) -> bool:
-        """False: `look_ahead_slopes` is slow for thousands of points, because it needs their joint posterior."""
+        """Whether `look_ahead_slopes` is fast for thousands of points: False, as it needs their joint posterior."""
         return False
 
     @property
     def state_lengthscales(self) -> Tensor:
-        """Assumed lengthscales (d_s,) of the state columns: ASSUMED_LENGTHSCALE, because the model's are not known."""
+        """Assumed lengthscales (d_s,) of the state columns: ASSUMED_LENGTHSCALE, as the model's own are unknown."""
         like = next(self.model.parameters())
         return torch.full((self.n_state_dims,), ASSUMED_LENGTHSCALE, dtype=torch.float64, device=like.device)
 
@@ -192,8 +192,8 @@ class BotorchPosterior:
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
         """Return flags (m,) for m states (m, d_s), all False: no state is assumed to resemble a `known` one.
 
-        Built-in models decide this by the kernel's correlation of states, but the kernel of a BoTorch model is not
-        known here.
+        Built-in models compare the kernel's correlation of the states with `least`, but the kernel of a BoTorch model
+        is not known here.
         """
         return torch.zeros(len(states), dtype=torch.bool, device=states.device)
 
@@ -301,5 +301,5 @@ def model_inputs(points: Tensor, categories: tuple[int, ...]) -> Tensor:
 
 
 def as_model(model: Model | ModelFactory) -> Model:
-    """Return a model unchanged; wrap a function that makes BoTorch models in a `BotorchModel`."""
+    """Return the given model, or a `BotorchModel` if a function that creates BoTorch models is given."""
     return model if hasattr(model, "fit") else BotorchModel(model)

@@ -79,7 +79,7 @@ class TrendFamily:
 class MultiTaskFamily:
     """The family of multi-task kernels: the choices of every categorical state column have covariance W Wᵀ + diag(v).
 
-    W has a row for each choice and `rank` columns, and v a variance for each choice.
+    W has a row for each choice and `rank` columns. v holds a variance for each choice.
     """
 
     states: Columns

@@ -108,12 +108,11 @@ class Trend:
 
 @dataclass(frozen=True)
 class MultiTask:
-    """The covariance W Wᵀ + diag(v) between the choices of a column (intrinsic coregionalization model).
+    """The covariance W Wᵀ + diag(v) between the choices of a categorical column (intrinsic coregionalization).
 
-    W has a row for each choice and few columns, and v a variance for each choice. With several categorical columns,
-    their covariances are multiplied. The number of parameters then grows with the sum of the columns' numbers of
-    choices, not with the number of combinations, and an unseen combination is predicted from observed ones that share
-    choices with it.
+    W has a row for each choice and few columns. v holds a variance for each choice. With several categorical columns,
+    their covariances are multiplied. The number of parameters then grows with the total number of choices, not with
+    the number of combinations. An unseen combination is predicted from observed ones that share choices with it.
     """
 
     loadings: tuple[Tensor, ...]  # W of each column, (choices, rank)
@@ -140,8 +139,8 @@ class MultiTask:
     def terms(self, columns: int) -> list[CategoryTerm]:
         """Return the terms that add up to the product of W Wᵀ + diag(v) over the given number of categorical columns.
 
-        Each factor W Wᵀ + diag(v) is a sum of one term for each column of W and a term for v. The product has one term
-        for every way to pick a term from each factor.
+        Each factor W Wᵀ + diag(v) has one term for each column of W, and one term for v. The product has one term for
+        every way to pick a term from each factor.
         """
         tables = [torch.cat([w, v.sqrt()[:, None]], -1) for w, v in zip(self.loadings, self.own, strict=True)]
         ranks = [w.shape[1] for w in self.loadings]
@@ -168,10 +167,10 @@ class MultiTask:
 class CategoryKernel(Kernel):
     """The kernel (T(s, s') κ(x, x') + δ_ss' σ₃²) k_C(s, s') for states with categories.
 
-    For two points with states s, s' and actions x, x', T is a covariance of the states' categories, and δ is 1 if these
-    are equal, else 0. k_C is a correlation of the states' numeric columns, and κ one of actions. σ₃² is the variance of
-    the part that does not depend on the action. With `Trend` as T and no numeric columns, this is the kernel
-    σ₀² κ(x, x') + δ_ss' (σ₁² κ(x, x') + σ₃²) of Pearce, Klaise & Groves.
+    For two points with states s, s' and actions x, x', T is a covariance of the states' categories. δ is 1 if all
+    categories are equal, else 0. k_C is a correlation of the states' numeric columns, and κ is a correlation of the
+    actions. σ₃² is the variance of the part that does not depend on the action. With `Trend` as T and no numeric
+    columns, this is the kernel σ₀² κ(x, x') + δ_ss' (σ₁² κ(x, x') + σ₃²) of Pearce, Klaise & Groves.
     """
 
     states: Factor  # k_C, with categories as coded columns, whose lengthscales are not used
@@ -190,9 +189,10 @@ class CategoryKernel(Kernel):
         return table * self._numbers(a, b)[0] if self.states.columns.numeric else table
 
     def scale_slope(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return ψ (..., p, q): the gradient of `scale` with respect to the numeric columns of `a` is -ψ (a-b).
+        """Return the factor ψ (..., p, q) in the gradient of `scale`.
 
-        `a` and `b` are p and q states as scaled inputs.
+        The gradient with respect to the numeric columns of `a` is -ψ (a - b). `a` and `b` are p and q states as scaled
+        inputs.
         """
         return self.categories.covariance(self.choices(a), self.choices(b)) * self._numbers(a, b)[1]
 
@@ -207,9 +207,10 @@ class CategoryKernel(Kernel):
         return table * self._numbers(a, b)[0] if self.states.columns.numeric else table
 
     def offset_slope(self, a: Tensor, b: Tensor) -> Tensor | None:
-        """Return ψ (..., p, q): the gradient of `offset` with respect to the numeric columns of `a` is -ψ (a-b).
+        """Return the factor ψ (..., p, q) in the gradient of `offset`.
 
-        `a` and `b` are p and q states as scaled inputs.
+        The gradient with respect to the numeric columns of `a` is -ψ (a - b). `a` and `b` are p and q states as scaled
+        inputs.
         """
         return self.constant * same_choices(self.choices(a), self.choices(b)) * self._numbers(a, b)[1]
 
@@ -298,10 +299,10 @@ def _constant(variance: float) -> Callable[[Tensor], Tensor]:
 
 
 def _picked(tables: list[Tensor], pick: tuple[int, ...]) -> Callable[[Tensor], Tensor]:
-    """Return the amplitude function of a `CategoryTerm`: a product of one number for each categorical column.
+    """Return the amplitude function of a `CategoryTerm` that multiplies numbers from tables.
 
-    `tables` holds a table for each categorical column, with a row for each choice, and `pick` an index for each table.
-    The number for a choice is the entry with this index in the choice's row.
+    There is one table for each categorical column, with a row for each choice. `pick` holds an index for each table.
+    From each table, the amplitude takes the entry with this index in the row of the state's choice.
     """
     columns = [table[:, place] for table, place in zip(tables, pick, strict=True)]
 

@@ -20,7 +20,7 @@ MOST_NOISE = 0.05  # largest noise variance: with more, the expected reward is a
 
 
 def settled_sites(start: Mode, points: Tensor, rewards: Tensor, noise: Expected, floor: float) -> Sites:
-    """Return n pseudo-observations at points (n, d), in place of rewards (n,) of which some are clipped at the floor.
+    """Return the rewards (n,) at points (n, d), with pseudo-observations in place of those clipped at the floor.
 
     Pseudo-observations and hyperparameters depend on each other, so they are computed alternately. The hyperparameters
     start at `start`, their mode (a maximum of their posterior density) for the rewards above the floor. `noise` names

@@ -39,11 +39,12 @@ def ascend(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return local maxima over actions of the functions Σ (mean_weights + z slope_weights) κ + z new_weights κ_new.
 
-    κ are the action's correlations with `points`, and κ_new is its correlation with the function's own row of
-    `new_points`. The arguments are the fields of `ActionFunctions`, its `box`, and the arguments of its `maximize`.
-    `first_radius` is the first radius of the trust region, and `constants` holds the fields `mean_constant` and
-    `slope_constant`. The results are the fields of `Maxima`: the maximizers, their means, their slopes, and their
-    correlations with `points`. The means and slopes include the constants.
+    The sum is over the observed actions `points`, and κ is the action's correlation with one of them. κ_new is its
+    correlation with the function's own row of `new_points`. The arguments are the fields of `ActionFunctions`, its
+    `box`, and the arguments of its `maximize`. `first_radius` is the initial radius of the trust region, and
+    `constants` holds the fields `mean_constant` and `slope_constant`. The results are the fields of `Maxima`: the
+    maximizers, their means, their slopes, and their correlations with `points`. The means and slopes include the
+    constants.
     """
     rows, q, features = starts.shape
     n = len(points)
@@ -94,8 +95,7 @@ def _limit_arrays(limits: FeatureLimits, movable: Array) -> tuple[Array, ...]:
 
     `movable` (f,) flags the columns that may change. The first four arrays describe the constraints, as `loops.limits`
     defines them: coefficients (J, f), room (rows, J), edges (2, J) and shapes (7, f), where `rows` counts the functions
-    to maximize. The other three are scratch memory: (J + f + 2, f) for normals, a matrix and two vectors; (J,) for
-    slacks; and (J + 2 f,) for flags of active constraints and bounds.
+    to maximize. The other three arrays are scratch memory.
     """
     coefficients, edges, shapes = limits.shapes.compiled
     n_limits, f = coefficients.shape

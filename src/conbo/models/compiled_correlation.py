@@ -34,8 +34,8 @@ def handles(profile: Profile, a: Tensor, b: Tensor) -> bool:
 def correlation(profile: str, a: Tensor, b: Tensor) -> Tensor:
     """Return the correlations (..., p, q) of p points a and q points b, under the named profile.
 
-    Points are scaled inputs: `a` is (..., p, width), and `b` is (..., q, width), or (q, width) if all batches of `a`
-    have the same q points.
+    Points are scaled inputs: `a` is (..., p, width), and `b` is (..., q, width), or (q, width) if every batch uses the
+    same q points b.
     """
     if b.dim() == 2 and a.dim() > 2:  # all batches have the same partners
         return correlation(profile, a.flatten(0, -2), b).unflatten(0, a.shape[:-1])

@@ -25,9 +25,10 @@ def handles(matrices: Tensor) -> bool:
 
 
 def factorize_and_invert(matrices: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return Cholesky factors and inverses (r, n, n) of r matrices plus noise on the diagonal, and which failed (r,).
+    """Return Cholesky factors and inverses (r, n, n) of r matrices plus noise on the diagonal, and flags (r,).
 
-    Factors are lower triangular. `noise` holds variances (r, n), (r, 1) or (n,).
+    The factors are lower triangular. A flag is True if the matrix has no Cholesky factor. `noise` holds variances
+    (r, n), (r, 1) or (n,).
     """
     r, n, _ = matrices.shape
     factors, inverses = np.empty((r, n, n)), np.empty((r, n, n))

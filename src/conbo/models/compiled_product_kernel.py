@@ -36,10 +36,10 @@ def weighted_gradient(
     """Return the gradients of Σ_j weights[..., i, j] k(here_i, there_j) with respect to each of p points here_i.
 
     k is the product kernel with variance `outputscale` and the named profiles of states and actions. `here` and `there`
-    are pairs of tensors: the w scaled inputs of each point's state, and those of its action, where w may differ between
-    states and actions. The tensors of `here` are (p, w), and those of `there` (m, w), or (p, m, w) if each here_i has m
-    points of its own. `weights` is (..., p, m). The result is a pair of gradients (..., p, w), with respect to the
-    states and to the actions.
+    are pairs of tensors: scaled inputs of the points' states, and scaled inputs of their actions. The tensors of `here`
+    are (p, width), and those of `there` (m, width), or (p, m, width) if each here_i has m points of its own. The width
+    of states may differ from that of actions. `weights` is (..., p, m). The result is a pair of gradients
+    (..., p, width), with respect to the states and to the actions.
     """
     *lead, p, m = weights.shape
     batches = np.ascontiguousarray(weights.reshape(prod(lead), p, m).numpy())

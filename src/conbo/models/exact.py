@@ -46,7 +46,7 @@ class ExactPosterior(Conditioned):
 
     @property
     def batches_look_ahead(self) -> bool:
-        """True: `look_ahead_slopes` is fast for thousands of points, because it is made of matrix products."""
+        """Whether `look_ahead_slopes` is fast for thousands of points: True, as it consists of matrix products."""
         return True
 
     @property
@@ -69,10 +69,11 @@ class ExactPosterior(Conditioned):
         return self.kernel.scale(a, b) / own[0][:, None] / own[1]
 
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
-        """Return flags (m,): which states (m, d_s) have a correlation of at least `least` with a known state (k, d_s).
+        """Return flags (m,): whether each state (m, d_s) has a correlation of at least `least` with any known state.
 
-        The correlation is that of the kernel over states, in which lengthscales above LARGEST_LENGTHSCALE are reduced
-        to this value, because the best action may change faster with the state than the rewards do.
+        The known states are `known` (k, d_s). The correlation is that of the kernel over states, except that
+        lengthscales are at most LARGEST_LENGTHSCALE, because the best action may change faster with the state than the
+        rewards do.
         """
         factor = self.kernel.states
         factor = replace(factor, lengthscales=factor.lengthscales.clamp_max(LARGEST_LENGTHSCALE))

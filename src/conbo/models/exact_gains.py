@@ -124,9 +124,10 @@ class ExactGains:
         return self.posterior.seen_seeds
 
     def for_seeds(self, seeds: Tensor) -> "ExactGains":
-        """Return a copy for new rewards with these simulator seeds: (1,) for all candidates, or (c,), one for each.
+        """Return a copy for new rewards with these simulator seeds.
 
-        The cache of best actions is shared with the original, because best actions do not depend on new seeds.
+        `seeds` holds one seed for all candidates (1,), or one seed for each of c candidates (c,). The cache of best
+        actions is shared with the original, because best actions do not depend on new seeds.
         """
         other = copy(self)
         other.pool = copy(self.pool)
@@ -145,7 +146,8 @@ class ExactGains:
         """Return a fast function that estimates knowledge gradients (r, m) of candidates (r, d) in states (m, d_s).
 
         The estimates are rough, because the function does not search for the best actions after a new reward (see
-        `RoughGains`). A rule without nodes, which needs no such search, is computed exactly.
+        `RoughGains`). If the `GainRule` needs no such search (its `nodes` are None), its knowledge gradients are
+        computed without approximation.
         """
         if self.rule.nodes is not None:
             known = next((gains for of_states, gains in self._rough if of_states is states), None)
@@ -167,7 +169,7 @@ class ExactGains:
 class SelectedSets:
     """The sets of states that the current candidates use, selected from the r sets of a `StatesAhead`.
 
-    With them are the actions that the last searches found best in these states; the next searches start from them.
+    The best actions that the last searches found in these states are included, because the next searches start there.
     """
 
     indices: Tensor  # (k,), indices of these sets among all sets
@@ -196,7 +198,7 @@ class StatesAhead:
         """Whether calls can be recorded on a GPU, as a CUDA graph.
 
         They can, unless there are categories, integer actions, constraints or effects of simulator seeds, or the kernel
-        or one of its profiles is the user's own.
+        or one of its profiles is user-defined.
         """
         gains, kernel = self._gains, self._gains.posterior.kernel
         space = gains.pool.space
@@ -261,12 +263,13 @@ class StatesAhead:
         return maxima
 
     def _cold_starts(self, functions: ActionFunctions, nodes: Tensor, states: Tensor) -> Tensor:
-        """Return initial actions (k·m, q, width) for Newton's method at q nodes z, if there are no earlier maximizers.
+        """Return initial actions (k·m, q, width) for Newton's method at q nodes z.
 
-        The k·m functions are posterior means after a new reward that is z standard deviations above its prediction: for
-        each of k candidates, one in each of m states. At z = 0, the initial action is the best action of the state
-        before that reward. At other nodes, a few Newton steps are taken from each of two possible starts, and the
-        initial action is the better end point (see `_possible_starts` and `_best_start`).
+        They are used if there are no earlier maximizers to start from. The k·m functions are posterior means after a
+        new reward that is z standard deviations above its prediction: for each of k candidates, one in each of m
+        states. At z = 0, the initial action is the best action of the state before that reward. At other nodes, a few
+        Newton steps are taken from each of two possible starts, and the initial action is the better end point (see
+        `_possible_starts` and `_best_start`).
         """
         best = self._gains.policy(states)
         moving = nodes.nonzero().squeeze(-1)

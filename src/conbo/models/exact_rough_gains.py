@@ -1,14 +1,17 @@
 """Rough knowledge gradients of many candidates, all in the same states, by a few matrix products.
 
 Nearly everything is prepared once for these states: the local maxima of the posterior mean (basins), their covariances
-with the observed rewards, and the curvature at the best of them.  The gain of a candidate in a state is then the sum of
+with the observed rewards, and the curvature at the best of them.
+
+Let the candidate's reward be z standard deviations above its prediction.  The posterior mean after this reward is
+μ + σ̃ z, where μ and σ̃ are functions of the action.  V(z) is its maximum over the actions of a state.  The gain of the
+candidate in this state is the sum of two parts:
 
 - corners: the expected rise of the maximum of several lines μ + σ̃ z, at the basins and at the candidate's own action;
 - curvature: ½ V''(0) = ½ ∇σ̃ᵀ (-∇²μ)⁻¹ ∇σ̃, because the best action itself moves with z.
 
-Here the reward is z standard deviations above its prediction, μ + σ̃ z is the posterior mean after this reward as a
-function of the action, and V(z) is its maximum over actions in a state.  The result is good enough to tell for which
-candidates, and in which states, knowledge gradients are worth an accurate computation.
+The result is good enough to tell for which candidates, and in which states, knowledge gradients are worth an accurate
+computation.
 """
 
 from collections.abc import Callable
@@ -174,8 +177,9 @@ def stiffness_across_limits(limits: FeatureLimits, features: Tensor, curvature: 
     """Return matrices (m, f, f) that, added to `curvature`, keep best actions from moving across active constraints.
 
     After a new reward, the best action of a state moves. The higher the curvature of the posterior mean at this action,
-    the less it moves. `features` (m, f) are the best actions of m states as f scaled inputs, and `curvature` (m, f, f)
-    is the negated Hessian of the posterior mean at them. The result is a high curvature across each active constraint.
+    the less the action moves. `features` (m, f) are the best actions of m states as f scaled inputs, and `curvature`
+    (m, f, f) is the negated Hessian of the posterior mean at them. The result is a high curvature across each active
+    constraint.
     """
     normals, gaps = (part[:, 0] for part in limits.tangents(features[:, None]))  # (m, J, f), (m, J)
     normals = normals / normals.norm(dim=-1, keepdim=True).clamp_min(1e-300) * (gaps < ACTIVE_SLACK)[..., None]

@@ -48,15 +48,15 @@ class Factor:
     def feature_scales(self) -> Tensor:
         """Factors (width,) that turn features into scaled inputs: the profile's `unit` divided by each lengthscale.
 
-        The `unit` of a profile is the distance between scaled inputs of points that are one lengthscale apart.
+        If two points are one lengthscale apart, the distance between their scaled inputs is the profile's `unit`.
         """
         return self.profile.unit / self.lengthscales[list(self.columns.owner)]
 
     @cached_property
     def box(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Three tensors (width,): lower and upper bounds on scaled inputs, and flags of the inputs of numeric columns.
+        """Three tensors (width,): lower bounds, upper bounds and flags, one of each for every scaled input.
 
-        Searches change only the inputs of numeric columns.
+        The flag is true if the input comes from a numeric column. Searches change only these inputs.
         """
         upper = self.feature_scales
         free = torch.zeros(len(upper), dtype=torch.bool, device=upper.device)
@@ -112,10 +112,10 @@ class Factor:
         return gradient if self.warp is None else gradient * self.warp.slope(self.unscaled(features))
 
     def tables(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Compute the correlation φ of points, and two quantities ψ and χ, from which the derivatives of φ follow.
+        """Compute the correlation φ between points, and two quantities ψ and χ, which give the derivatives of φ.
 
-        The gradient of φ with respect to the scaled inputs a of one point is -ψ (a-b), where b are those of the other
-        point. The Hessian is -ψ I + χ (a-b)(a-b)ᵀ.
+        For two points with scaled inputs a and b, the gradient of φ with respect to a is -ψ (a-b), and the Hessian is
+        -ψ I + χ (a-b)(a-b)ᵀ.
 
         Parameters
         ----------

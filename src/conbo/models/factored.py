@@ -36,8 +36,8 @@ class Factored:
         """Return how many leading rows of this factor can be reused for other points (m, d) and noise variances (m,).
 
         This factor and the one for the other points are built in blocks of rows. Leading blocks that end at the same
-        rows in both can be reused. But the result is 0 if any point or noise variance in these blocks differs, or if
-        jitter was added to the diagonal.
+        rows in both can be reused. The result is 0 if any point or noise variance in these blocks differs, or if this
+        factor needed jitter on the diagonal.
         """
         if self.jitter > 0:
             return 0  # a factor of other rows may not need the jitter
@@ -77,8 +77,8 @@ def factored(kernel: Kernel, points: Tensor, variances: Tensor, earlier: Factore
 def _grown(rows: Rows, ends: list[int], known: Tensor, jitter: float) -> Tensor | None:
     """Extend `known`, the Cholesky factor of a matrix's leading rows, to the whole matrix.
 
-    The other rows are computed by the function `rows`, in blocks that end at the row numbers `ends`. `jitter` is added
-    to their diagonal. The result is None if the matrix is not positive definite.
+    The function `rows` computes the remaining rows of the matrix, in blocks that end at the row numbers `ends`.
+    `jitter` is added to the diagonal entries of these rows. The result is None if the matrix is not positive definite.
     """
     first = len(known)
     n = ends[-1] if ends else first

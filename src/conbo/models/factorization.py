@@ -14,11 +14,9 @@ from conbo.errors import ConboError
 def factorize(matrices: Tensor) -> tuple[Tensor, Tensor]:
     """Return the lower Cholesky factors of n × n matrices (..., n, n), and which of the factorizations failed (...,).
 
-    Only lower triangles are read. A matrix with an infinite or undefined entry counts as failed.
-
-    The diagonal of a factor L is enough to detect such an entry. If all L_ii are finite, so is every L_ij, because
-    L_ii² = a_ii - Σ_j L_ij², and an infinite or undefined square cannot cancel. Then every a_ij is finite, because L_ij
-    = (a_ij - Σ_k L_ik L_jk) / L_jj.
+    Only lower triangles are read. A factorization also counts as failed if its matrix has an infinite or undefined
+    entry. If the factorization of such a matrix seems to succeed, the diagonal of the factor has an infinite or
+    undefined entry, so it is enough to check the diagonal.
     """
     factors, info = torch.linalg.cholesky_ex(matrices)
     trace = factors.diagonal(dim1=-2, dim2=-1).sum(-1)  # square roots of doubles are too small for the sum to overflow
@@ -26,7 +24,7 @@ def factorize(matrices: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def cholesky_solved(factors: Tensor, columns: Tensor) -> Tensor:
-    """Return K⁻¹ times the given c columns (..., n, c), where `factors` (..., n, n) are lower Cholesky factors of K.
+    """Return the products K⁻¹ `columns` (..., n, c), where `factors` (..., n, n) are the lower Cholesky factors of K.
 
     For few columns this is several times faster than `torch.cholesky_solve`, which copies the factors. Unlike that
     function, it can be captured in a CUDA graph.

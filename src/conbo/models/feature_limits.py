@@ -58,7 +58,7 @@ class FeatureShapes:
 
     @cached_property
     def edges(self) -> Tensor:
-        """Two rows (2, J) for J constraints: the slack that projected points keep, and the tolerance for rounding."""
+        """Two rows (2, J) for J constraints: the least slack after a projection, and the tolerance for rounding."""
         like, linear = self.factor.lengthscales, self.feasible.limits
         if linear is None:
             return like.new_zeros(2, 0)
@@ -121,9 +121,10 @@ class FeatureLimits:
 
     @cached_property
     def room(self) -> Tensor:
-        """Upper bounds (r, J) that J linear constraints set on the sum of the action's terms, in each of r states.
+        """What each of J linear constraints leaves for the action in each of r states: (r, J).
 
-        Each is the bound of the constraint minus the sum of the state's terms.
+        A linear constraint is an upper bound on a weighted sum of state and action columns. The result is this bound
+        minus the state's part of the sum.
         """
         like = self.factor.lengthscales
         if self.linear is None:
@@ -208,9 +209,9 @@ class FeatureLimits:
         return self.factor.scaled(snap(self.space, self._points(x))[..., self.space.n_state_dims :])
 
     def cut(self, starts: Tensor, ends: Tensor) -> Tensor:
-        """Return the last feasible actions on lines from feasible actions `starts` to `ends`, each (r, q, width).
+        """Return the last feasible action on each straight line from a feasible action in `starts` to one in `ends`.
 
-        There are q actions in each of r states, given as scaled inputs.
+        `starts`, `ends` and the result are (r, q, width): q actions in each of r states, as scaled inputs.
         """
         assert self.space.feasible_set is not None
         inside, towards = (self._points(x).flatten(0, 1).numpy(force=True) for x in (starts, ends))

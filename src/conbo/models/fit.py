@@ -102,7 +102,7 @@ class Fit:
         return process if output is None else TransformedPosterior(process, output)
 
     def sites(self, points: Tensor, rewards: Tensor) -> Sites | None:
-        """Return n pseudo-observations in place of rewards (n,) at points (n, d), of which some are clipped at a floor.
+        """Return n pseudo-observations at points (n, d), in place of rewards (n,) of which some are clipped at a floor.
 
         Rewards above the floor stay as they are. The result is None if the model does not treat rewards as clipped.
         """
@@ -192,11 +192,11 @@ def all_modes(
     (n,) of the rewards' noise, or else the name of the noise's prior. If `several` is true, a family may contribute
     more than one mode. If rewards are clipped at a floor, the pseudo-observations `sites` replace them.
 
-    First, every family of kernels without main effects is fitted, also with output warping if `map_rewards` is true and
-    the noise is not known. Then the families with the most evidence are fitted with main effects. Finally, variants of
-    the best mode so far are tried: one with heteroscedastic noise if `noise` is "moderate", and one with input warping
-    if `warp` is true. A variant is added if it has more evidence than the best mode; heteroscedastic noise needs
-    NOISE_MARGIN nats more.
+    First, every family of kernels without main effects is fitted. If `map_rewards` is true and the noise is not known,
+    these families are also fitted with output warping. Then the families with the most evidence are fitted with main
+    effects. Finally, variants of the best mode so far are tried: one with heteroscedastic noise if `noise` is
+    "moderate", and one with input warping if `warp` is true. A variant is added if it has more evidence than the best
+    mode. With heteroscedastic noise, it must have NOISE_MARGIN nats more.
     """
     modes = at_least_one(modes_of_families(structures.plain, points, rewards, noise, several, sites))
     if map_rewards and isinstance(noise, str):

@@ -49,7 +49,7 @@ class HeteroscedasticNoise:
         return gradient
 
     def _logarithms(self, points: Tensor) -> Tensor:
-        """Return the logarithms (...,) of the noise variances at points (..., d), before they are clamped."""
+        """Return log noise variances (...,) at points (..., d), which are not yet clamped to LOG_NOISE_BOUNDS."""
         return self.log_level + centered_features(self.columns, points) @ self.slopes
 
     def to(self, device: torch.device) -> "HeteroscedasticNoise":
@@ -58,9 +58,9 @@ class HeteroscedasticNoise:
 
 
 def centered_features(columns: Columns, points: Tensor) -> Tensor:
-    """Return 2 h - 1 (..., features), where h are the features of points (..., d), as in a kernel.
+    """Return 2 h - 1 (..., features), where h are the features of unit-cube points (..., d).
 
-    A numeric column is a feature itself, so its values are mapped from [0, 1] to [-1, 1]. A categorical column becomes
-    one-hot features, divided by √2.
+    Features are those of a kernel. A numeric column is a feature itself, so the result for it is in [-1, 1]. A
+    categorical column becomes one-hot features, divided by √2.
     """
     return 2 * columns.features(points) - 1

@@ -1,7 +1,7 @@
 """Averages predictions over the uncertain hyperparameters of the fitted models.
 
-A policy takes the action with the highest mean under its model, so it prefers actions that errors of the fit make look
-good.  With fixed hyperparameters, the predictions for its actions are too high and too certain (the winner's curse).
+A policy takes the action with the highest mean under its model, so it prefers actions that the model overrates.  With
+fixed hyperparameters, the predictions for its actions are too high and too certain (the winner's curse).
 Other hyperparameters that are nearly as probable disagree about exactly these actions, so an average over
 hyperparameters predicts lower and less certain rewards there.
 
@@ -42,8 +42,8 @@ def averaged(
 
     The hyperparameters of `fits` were fitted to the observations `fitted`, with a prior that favors small noise if
     `small_noise` is true. The result is conditioned on all `observations`. All draws of a model have the same weight by
-    default. With `weighted`, they have importance weights: the posterior density of a draw divided by its density in
-    the distribution that was sampled.
+    default. With `weighted`, they have truncated importance weights, based on the posterior density of a draw divided
+    by its density under the distribution that it was drawn from.
 
     The result is for predictions only. Unlike in other mixtures, the members are not sorted by weight. Means and
     variances do not depend on their order, but the first member (`Mixture.leader`) need not be the most probable.
@@ -65,9 +65,10 @@ def drawn_fits(
     """Return copies of a fit, with hyperparameters that are drawn around those of the fit, and a ratio for each copy.
 
     There are at most 2 · pairs copies. Their hyperparameters are drawn from Laplace's approximation, a normal
-    distribution around the mode, in pairs mode ± step. A draw is left out if it gives the rewards a covariance matrix
-    that has no Cholesky factor. If no draw remains, the results are the fit itself and the ratio one. A ratio is the
-    posterior density of a draw divided by its normal density, both relative to the mode; above one, it is set to one.
+    distribution around the mode, in pairs mode ± step. A draw is left out if its covariance matrix of the rewards
+    has no Cholesky factor. If no draw remains, the results are the fit itself and the ratio one. A ratio is the
+    posterior density of a draw divided by its normal density, where both densities are relative to those at the mode.
+    Ratios above one are set to one.
 
     The hyperparameters of the fit were fitted to the observations `fitted`, with a prior that favors small noise if
     `small_noise` is true.

@@ -171,9 +171,9 @@ class Kernel(ABC):
     def gradient(self, here: Features, there: Features, weights: Tensor) -> Tensor:
         """Return the gradients (..., p, d) of Σ_j weights[..., i, j] k(here_i, there_j) in unit-cube coordinates.
 
-        Gradient i is with respect to the unit-cube point of which here_i are the scaled inputs. k is the kernel. The
-        arguments are those of `weighted_gradient`: p points `here` and m points `there`, both as scaled inputs, and
-        `weights` (..., p, m).
+        Gradient i is with respect to the unit-cube point whose scaled inputs are here_i. k is the kernel. The arguments
+        are those of `weighted_gradient`: p points `here` and m points `there`, both as scaled inputs, and `weights`
+        (..., p, m).
         """
         in_states, in_actions = self.weighted_gradient(here, there, weights)
         return self.in_unit_cube((in_states, in_actions), here)

@@ -1,8 +1,9 @@
 """The log posterior density of a model's hyperparameters: log marginal likelihood plus log prior, with gradients.
 
-The gradient of log p(y) with respect to the covariance matrix K is G = ½(ααᵀ - K⁻¹) with α = K⁻¹(y - m).  Each family
-of kernels converts G to the gradient with respect to its own parameters (its pullback).  Most parameters are
-logarithms.  The constant mean m is profiled out: for given parameters, the most likely mean has a closed form.
+Rewards y have a constant mean m and the covariance matrix K.  The gradient of log p(y) with respect to K is
+G = ½(ααᵀ - K⁻¹) with α = K⁻¹(y - m).  Each family of kernels converts G to the gradient with respect to its own
+parameters (its pullback).  Most parameters are logarithms.  The mean m is profiled out: for given parameters, the most
+likely mean has a closed form.
 
 Priors, for standardized rewards and points in the unit cube of d columns:
 
@@ -69,10 +70,10 @@ Expected: TypeAlias = Literal["small", "moderate", "varying"]  # name of the noi
 class LogPosterior:
     """The log posterior density of the hyperparameters of one family of kernels, with gradients.
 
-    It is the log marginal likelihood plus the log prior. Hyperparameters are called parameters, and methods take r sets
-    of p parameters at once, (r, p), unless they say (p,). `noise` holds the variances (n,) of the rewards' noise if
-    they are known, and otherwise the name of the noise's prior. If rewards are clipped at a floor, the
-    pseudo-observations `sites` replace them.
+    It is the log marginal likelihood plus the log prior. Hyperparameters are called parameters. Most methods take a
+    tensor (r, p) of r sets of p parameters. `noise` holds the variances (n,) of the rewards' noise if they are known,
+    and otherwise the name of the noise's prior. If rewards are clipped at a floor, the pseudo-observations `sites`
+    replace them.
     """
 
     def __init__(
@@ -237,10 +238,10 @@ class LogPosterior:
     def draws(self, parameters: Tensor, pairs: int) -> Tensor:
         """Draw parameters (2 · pairs, p) around a mode from Laplace's approximation N(mode, H⁻¹), within the bounds.
 
-        `parameters` (p,) is the mode, and H holds the negated second derivatives of the log-density there. Draws come
-        in pairs mode ± step, whose mean is the mode, and are then clamped to the bounds. With parameters in units of
-        their prior widths, a step is the symmetric square root of H⁻¹ times normal random numbers, which are the same
-        in every call. This root does not depend on the signs of eigenvectors, which differ between platforms.
+        `parameters` (p,) is the mode, and H is the negated Hessian of the log-density there. Draws come in pairs
+        mode ± step, and are then clamped to the bounds. The random numbers are the same in every call. Steps are
+        computed with a symmetric matrix square root, because it does not depend on the signs of eigenvectors, which
+        differ between platforms.
         """
         curvatures, directions = torch.linalg.eigh(self._second_derivatives(parameters)[0])
         normal = torch.randn(pairs, len(parameters), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -249,12 +250,11 @@ class LogPosterior:
         return torch.cat([parameters + steps, parameters - steps]).clamp(*self.bounds.T)
 
     def _second_derivatives(self, parameters: Tensor) -> tuple[Tensor, Tensor, float]:
-        """Return the scaled negated Hessian (p, p) of the log-density at a mode (p,), and two more results.
+        """Return the scaled negated Hessian (p, p), the gradient (p,) and the constant mean at a mode (p,).
 
-        These are the gradient (p,) of the log-density at the mode, which is not scaled, and the most likely constant
-        mean of the Gaussian process there. The second derivatives are finite differences of gradients. Each is
-        multiplied by the prior widths of its two parameters, which makes the negated Hessian of a normal prior the
-        identity. Callers raise the eigenvalues of the scaled negated Hessian to at least LEAST_CURVATURE.
+        Hessian and gradient are those of the log-density, and the mean is the most likely one of the Gaussian process.
+        The second derivatives are finite differences of gradients. Each is multiplied by the prior widths of its two
+        parameters, so that the scaled negated Hessian of a normal prior is the identity. The gradient is not scaled.
         """
         steps = torch.where(parameters + DIFFERENCE > self.bounds[:, 1], -DIFFERENCE, DIFFERENCE)
         _, gradients, means = self(torch.cat([parameters[None], parameters + steps.diag()]))
@@ -264,11 +264,11 @@ class LogPosterior:
         return 0.5 * (second + second.mT) * scale[:, None] * scale, gradients[0], float(means[0])
 
     def promise(self, parameters: Tensor, some: slice) -> float:
-        """Estimate by how many nats a Newton step in the parameters that `some` selects would raise the log-density.
+        """Estimate by how many nats a Newton step in some of the parameters would raise the log-density.
 
-        The step starts at `parameters` (p,). The negated Hessian is estimated by the Fisher information, which is the
-        covariance of the gradient over rewards that are drawn from the model, plus the inverse squares of the prior's
-        widths.
+        The step starts at `parameters` (p,), and changes only those that `some` selects. The negated Hessian is
+        estimated as the sum of two terms: the Fisher information, which is the covariance of the gradient over rewards
+        that are drawn from the model, and the inverse squares of the prior's widths.
         """
         slopes = self(parameters[None])[1][0, some]
         imagined = self._imagined_gradients(parameters[None])[:, 0, some]

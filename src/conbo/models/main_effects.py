@@ -121,7 +121,7 @@ class MainEffectsKernel(Kernel):
     def page_columns(self) -> tuple[int, ...] | None:
         """Return the indices of the categorical state columns whose choices the report's web page looks up in tables.
 
-        These are the columns of the kernel without main effects. The result is None if the page cannot compute that
+        The result is the same as for the kernel without main effects. It is None if the page cannot compute that
         kernel.
         """
         return self.interaction.page_columns()
@@ -176,8 +176,8 @@ class MainEffectsKernel(Kernel):
 def effect_features(states: Columns) -> tuple[int, ...]:
     """Return the indices of the state's features (kernel inputs) that the state's main effect uses.
 
-    These are all features, unless `states.coded` is true. Then a categorical column is a single feature, the index of
-    its choice, and the main effect uses only the features of numeric columns.
+    If `states.coded` is false, these are all features. If it is true, a categorical column is a single feature, the
+    index of its choice, and the main effect uses only the features of numeric columns.
     """
     return states.numeric_features if states.coded else tuple(range(states.width))
 
@@ -185,8 +185,8 @@ def effect_features(states: Columns) -> tuple[int, ...]:
 def effect_columns(states: Columns) -> tuple[int, ...]:
     """Return the indices of the state columns that the state's main effect uses.
 
-    These are all columns, unless `states.coded` is true. Then a categorical column is given by the index of its choice,
-    and the main effect uses only the numeric columns.
+    If `states.coded` is false, these are all columns. If it is true, a categorical column is given by the index of its
+    choice, and the main effect uses only the numeric columns.
     """
     return states.numeric if states.coded else tuple(range(len(states.categories)))
 

@@ -1,7 +1,8 @@
 """Joint search for modes of a model's hyperparameters and of the parameters of output warping.
 
-A search that alternates between hyperparameters and map would get stuck.  Under a slightly wrong map, the Gaussian
-process explains the misfit as noise, and with that much noise, no other map is much more probable.
+Output warping is a monotone map of the rewards.  A search that alternates between hyperparameters and map would get
+stuck.  Under a slightly wrong map, the Gaussian process explains the misfit as noise, and with that much noise, no
+other map is much more probable.
 """
 
 from collections.abc import Sequence
@@ -39,12 +40,13 @@ def with_mapped_rewards(
     the hyperparameters and the map's parameters, which are fitted jointly. `plain` are the modes without output
     warping, and `noise` is the name of the prior of the noise variance.
 
-    First, a grid of maps is tried, with hyperparameters at the default starts of the first family. If no map raises the
-    highest log-density over these starts by more than `map_margin` nats, the result is an empty list. It is also empty
-    if the median reward equals the best one. If neither is the case, local searches look for modes of every family. A
-    mode is kept if its log-density exceeds that of every `plain` mode by more than `map_margin` - EFFECT_REACH nats,
-    where EFFECT_REACH is a tolerance. Searches that cannot reach this goal are stopped early. If `all_modes` is true, a
-    family contributes all its distinct modes that are kept, otherwise only the best.
+    The result is empty in two cases: the median reward equals the best one, or no map on a grid is promising. A map is
+    promising if it raises the highest log-density among the first family's default starts by more than `map_margin`
+    nats.
+
+    Otherwise, local searches look for modes of every family. A mode is kept if its log-density exceeds that of every
+    `plain` mode by more than `map_margin` - EFFECT_REACH nats. If `all_modes` is true, a family contributes all its
+    distinct modes that are kept, otherwise only the best of them.
     """
     points, rewards = plain[0].target.points, plain[0].target.rewards
     maps = learned_maps(rewards)

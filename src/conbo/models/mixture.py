@@ -171,8 +171,8 @@ class Mixture:
     def even_actions(self, actions: Tensor) -> Tensor:
         """Return the pool `actions` (p, d_x) with the inverse input warping applied to every second action.
 
-        The given actions are evenly spread; the moved ones are evenly spread after the warping of the most probable
-        model.
+        The given actions are evenly spread in the unit cube. The changed ones are evenly spread after the input warping
+        of the most probable model.
         """
         return self.leader.even_actions(actions)
 
@@ -278,8 +278,8 @@ class MixtureSearch:
 
         The search has two stages in each state. First, local searches look for maxima of the posterior mean of each
         member of the mixture; `starts` is their number per member, and `steps` the largest number of steps of each.
-        Then local searches for the maximum of the mixture's mean begin at the best actions that the first stage found.
-        The number of these searches is `starts`, too.
+        Then `starts` more local searches look for maxima of the mixture's mean. They begin at the best actions that the
+        first stage found.
         """
 
         def ends(chunk: Tensor) -> Tensor:

@@ -39,10 +39,13 @@ class FitsInSteps(Protocol):
     """A model that may fit its hyperparameters to only the first rewards, so that one fit serves many suggestions."""
 
     def fitted_rewards(self, n: int) -> int:
-        """Return m: the first m of n rewards are used to fit hyperparameters and to standardize rewards."""
+        """Return how many of n rewards, from the first on, are used to fit hyperparameters and standardize rewards."""
 
     def begins_with(self, n: int) -> int:
-        """Return m: a fit to n rewards starts from the fit to the first m of them, or from scratch if m = n."""
+        """Return a number m of rewards: the fit to n rewards starts from the fit to the first m of them.
+
+        If m = n, the fit starts from scratch.
+        """
 
     def fit_and_average(
         self,

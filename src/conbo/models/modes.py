@@ -2,11 +2,11 @@
 
     log p(rewards | model) ≈ log p(rewards, θ | model) + ½ log |2π H⁻¹| + aᵀθ + ½ aᵀH⁻¹a
 
-Here θ is the mode, and H holds the negated second derivatives of the log-density at θ.  The terms with the vector a
-come from a Jacobian, because most parameters are logarithms of quantities, while their priors are densities of the
-quantities themselves: the entry of a is 1 for such a parameter and 0 for others (see `Peak`).  The functions `with_...`
-fit variants of a model: the same model with main effects, input warping or heteroscedastic noise added.  The search for
-a variant starts from the mode of the plain model.
+Here θ is the mode, and H is the negated Hessian of the log-density at θ.  Most parameters are logarithms of quantities,
+while their priors are densities of the quantities themselves.  The vector a has the entry 1 for such a parameter and 0
+for others.  The two terms with a come from the Jacobian of the logarithm (see `Peak`).  The functions `with_...` fit
+variants of a model: the same model with main effects, input warping or heteroscedastic noise added.  The search for a
+variant starts from the mode of the model without the addition.
 """
 
 from collections.abc import Iterable, Sequence
@@ -164,14 +164,14 @@ def modes_of_families(
 def with_main_effects(families: Sequence[MainEffectsFamily], modes: Sequence[Mode]) -> list[Mode]:
     """Return one fitted mode of the hyperparameters for each promising family with main effects.
 
-    `modes` are those of the families without main effects, and E is the highest log evidence among them. Families are
-    tried in descending order of e, their own log evidence without main effects. The first family is always tried.
+    `modes` are those of the families without main effects, and E is the highest log evidence among them. For each
+    family, e is its log evidence without main effects. The families are fitted with main effects in descending order of
+    e. The first family is always fitted. No more families are fitted when one of two conditions holds:
 
-    - A later family is not tried if e + g < E - HOPELESS_GAP, where g is how far the highest log evidence found so far
-      with main effects exceeds E (0 if it does not). The families after it are not tried either.
-    - A family that is tried fails if e, plus the gain of main effects in log-density, does not exceed E - EFFECT_REACH.
-      It contributes no mode, and the families after it are not tried. The gain in log-density stands for the gain in
-      evidence, because main effects hardly change the volume term of Laplace's method.
+    - The next family has e + g < E - HOPELESS_GAP. Here g is the highest log evidence found so far with main effects,
+      minus E, or 0 if this difference is negative.
+    - The family that was just fitted has e + h ≤ E - EFFECT_REACH. Here h is the increase of its log-density by main
+      effects. This family then contributes no mode.
     """
     pairs = []
     for family in families:
@@ -211,9 +211,8 @@ def with_warped_actions(plain: Mode) -> list[Mode]:
     """Fit a variant of the model of `plain`, with input warping, and return a list with its mode.
 
     The list is empty if the variant gains too little, if no action is numeric, or if `plain` has input warping already.
-    The rewards hardly determine each exponent of the warping on its own, and Laplace's method underrates their joint
-    effect. The log evidence of the variant is therefore set to that of `plain`, plus the gain in log-density at the
-    mode, minus WARP_MARGIN.
+    The log evidence of the variant is set to that of `plain`, plus the gain in log-density at the mode, minus
+    WARP_MARGIN. Laplace's method is not used, because it underrates input warping.
     """
     family, old = WarpedFamily(plain.target.family), plain.target
     if not family.n_warps or old.kernel(plain.parameters).actions.warp is not None:
@@ -271,10 +270,10 @@ def distinct_modes(values: Tensor) -> list[int]:
 
 
 def nearly_stationary(ends: Sequence[Mode]) -> list[Mode]:
-    """Return the end points of local searches where the log-density is nearly stationary, and always the first one.
+    """Return the end points of local searches where the log-density is nearly stationary.
 
-    The first end point has the highest log-density. At the points that are left out, a search was dropped or ran out of
-    iterations on the way to a mode. Laplace's method would overrate their evidence.
+    The first end point, which has the highest log-density, is always returned. At the points that are left out, a
+    search was dropped or ran out of iterations on the way to a mode. Laplace's method would overrate their evidence.
     """
     return [*ends[:1], *(end for end in ends[1:] if end.peak.gain < NEARLY_STATIONARY)]
 
@@ -284,8 +283,8 @@ def promising_starts(target: LogPosterior, noisy: bool) -> Tensor:
 
     If `noisy` is true and the noise is learned, a start with a large noise variance is added, because a local search
     that starts from a small noise variance tends to end at short lengthscales, which explain the noise as signal.
-    With more than SCREENED_REWARDS rewards, local searches from such starts are first made with a subset of the
-    rewards. If they find modes, those with the most evidence are returned as the starts instead.
+    With more than SCREENED_REWARDS rewards, local searches are first made with a subset of the rewards. If they find
+    modes, those with the most evidence are returned as the starts instead.
     """
     if len(target.points) > SCREENED_REWARDS:
         some = target.thinned(SCREENED_REWARDS)

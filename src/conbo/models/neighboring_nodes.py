@@ -1,4 +1,4 @@
-"""Compares the best actions of a state for different outcomes of one new reward, for a knowledge gradient.
+"""Compares the best actions of a state after different outcomes of one new reward, to compute knowledge gradients.
 
 A node z_j is an outcome: a reward z_j standard deviations above its prediction.  At each node, a search finds the
 action with the highest posterior mean after that reward (the maximizer), and V(z) is this mean.  As a function of z,
@@ -50,14 +50,14 @@ def shared_between_nodes(maxima: Maxima, nodes: Tensor) -> Maxima:
 
 
 def neighbor_similarity(functions: ActionFunctions, actions: Tensor, nodes: Tensor) -> Tensor:
-    """Return how similar the best actions at neighboring nodes are (..., q-1): from 1 if they are equal, down to 0.
+    """Return similarities (..., q-1) of the best actions at neighboring nodes: 1 if they are equal, down to 0.
 
     A node z stands for a new reward that is z standard deviations above its prediction. For each of q `nodes`,
     `actions` (..., q, width) holds the action with the highest posterior mean after that reward, as scaled inputs.
 
     The similarity is the correlation of the two actions under the kernel of actions in `functions`. It is reduced, down
     to zero, if the best action moves many times faster with z between the two nodes than in the intervals on either
-    side, because it has then jumped to another local maximum.
+    side. Such a fast move is taken as a jump to another local maximum.
     """
     profile = functions.factor.profile
     if compiled.handles(profile) and actions.device.type == "cpu":

@@ -142,7 +142,7 @@ class OneStudy:
         return self.whole.state_correlation(a, b)
 
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
-        """Return flags (m,): which states (m, d_s) have a correlation >= `least` with a known state (k, d_s)."""
+        """Return flags (m,): which states (m, d_s) have a correlation >= `least` with any `known` state (k, d_s)."""
         return self.whole.resemble(_of_this(states), _of_this(known), least)
 
     def similarity(self, points: Tensor, chosen: Tensor) -> Tensor:
@@ -166,11 +166,11 @@ class OneStudy:
         return _Search(self.whole.action_search(self.space, actions))
 
     def look_ahead_lines(self, candidates: Tensor, states: Tensor, actions: Tensor) -> "_Lines":
-        """Return the posterior means of q actions in each of m states, after one more reward at each of k candidates.
+        """Return the posterior means of q actions in each of m states, as functions of one more reward at a candidate.
 
-        The m states and their q actions may differ between candidates: `candidates` are (k, d), `states` (k, m, d_s),
-        and `actions` (k, m, q, d_x). If the new reward is z standard deviations above its prediction, the posterior
-        mean of an action is the line mean + slope z.
+        Each of the k `candidates` (k, d) has its own m `states` (k, m, d_s), and each of these its own q `actions`
+        (k, m, q, d_x). If the new reward is z standard deviations above its prediction, the posterior mean of an action
+        is the line mean + slope z.
         """
         return _Lines(self.whole.look_ahead_lines(_of_this(candidates), _of_this(states), actions))
 

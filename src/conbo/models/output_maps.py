@@ -130,7 +130,7 @@ class LowTail(OutputMap):
         return (self.power - 1) * torch.log1p(below.clamp_min(0)) - log(self.scale)
 
     def rewards(self, values: Tensor) -> Tensor:
-        """Return the rewards that are mapped to these standardized values; the inverse of `values`."""
+        """Return the rewards that are mapped to these standardized values."""
         below, distance = self._below(values)
         inner = distance.clamp_max(LARGEST_EXPONENT)
         grown = torch.expm1(inner) + (distance - inner) * inner.exp() + below.clamp_max(0)

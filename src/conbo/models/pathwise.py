@@ -10,8 +10,8 @@ K⁻¹(…)          ``corrections``    weights that make the draw agree with th
 ==============  =================  ==========================================================================
 
 μ⁰ is the prior mean, k⁰ the kernel, X̃ and Y are the observed points and rewards, and K is the covariance of Y, noise
-included.  The drawn functions can be evaluated anywhere, with gradients.  No covariance matrix of the points at which
-they are evaluated has to be factorized.
+included.  The drawn functions can be evaluated anywhere, with gradients.  Evaluating them at new points requires no
+matrix factorization.
 
 Reference: Wilson, Borovitskiy, Terenin, Mostowsky & Deisenroth (2020).
 """

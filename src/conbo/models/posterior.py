@@ -2,8 +2,8 @@
 
 `Posterior` is implemented by `ExactPosterior` and its variants (built-in Gaussian processes), `Mixture` (an average of
 models) and `BotorchPosterior` (single-output BoTorch models with an exact marginal likelihood), among others.  Callers
-use the capabilities and never check the class.  A method whose return type allows None returns it when the capability
-is missing, and the caller tells the user what that means.
+use the capabilities and never check the class.  A method whose return type allows None returns None when the
+capability is missing, and the caller tells the user what that means.
 
 ======================  ===========================================================================================
 capability              who asks for it
@@ -80,7 +80,7 @@ class GainRule:
 
     A line is the posterior mean of an action after one more reward, if this reward is z standard deviations above its
     prediction. If `nodes` is None, there is one line for every action of a fixed pool. Otherwise `nodes` holds a few
-    values of z, and there is one line for each of them: that of the action whose posterior mean is highest at this z.
+    values of z. Each of them has one line, which belongs to the action whose posterior mean is highest at this z.
     """
 
     nodes: Tensor | None  # (q,), values of z
@@ -170,9 +170,10 @@ class LineGains:
 
 
 class LookAheadLines(Protocol):
-    """The posterior means at q actions of m states after one more reward at each of k candidates: mean + slope z.
+    """Posterior means of q actions in each of m states, as functions of one more reward at each of k candidates.
 
-    The new reward is z standard deviations above its prediction.
+    If the new reward at a candidate is z standard deviations above its prediction, a posterior mean is `mean` +
+    `slope` z.
     """
 
     @property
@@ -253,7 +254,7 @@ class Predicts(Protocol):
     def prior_variance(self, states: Tensor) -> Tensor:
         """Return the prior variance (c,) of the noise-free reward in states (c, d_s).
 
-        Callers use it as the scale of rounding errors.
+        Callers judge rounding errors relative to this variance.
         """
 
     def joint(self, points: Tensor) -> tuple[Tensor, Tensor]:
@@ -295,7 +296,7 @@ class ComparesStates(Protocol):
         """
 
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
-        """Return flags (m,): which states (m, d_s) have a correlation of at least `least` with a known state (k, d_s).
+        """Return flags (m,): which states (m, d_s) have a correlation >= `least` with any `known` state (k, d_s).
 
         In a flagged state, the best action of that known state is a good initial action for a search.
         """
@@ -309,7 +310,7 @@ class LooksAhead(Protocol):
 
     @property
     def batches_look_ahead(self) -> bool:
-        """Whether `look_ahead_slopes` is fast for thousands of points; if not, callers ask for fewer."""
+        """Whether `look_ahead_slopes` is fast for thousands of points; if not, callers pass fewer points."""
 
     def even_actions(self, actions: Tensor) -> Tensor:
         """Return the pool `actions` (p, d_x) with the inverse input warping applied to every second action.
@@ -322,11 +323,11 @@ class LooksAhead(Protocol):
         """Return a search for the best actions of given states, which starts from a pool of actions (p, d_x)."""
 
     def look_ahead_lines(self, candidates: Tensor, states: Tensor, actions: Tensor) -> LookAheadLines:
-        """Return the posterior means of q actions in each of m states, after one more reward at each of k candidates.
+        """Return the posterior means of q actions in each of m states, as functions of one more reward at a candidate.
 
-        The m states and their q actions may differ between candidates: `candidates` are (k, d), `states` (k, m, d_s),
-        and `actions` (k, m, q, d_x). If the new reward is z standard deviations above its prediction, the posterior
-        mean of an action is the line mean + slope z.
+        Each of the k `candidates` (k, d) has its own m `states` (k, m, d_s), and each of these its own q `actions`
+        (k, m, q, d_x). If the new reward is z standard deviations above its prediction, the posterior mean of an action
+        is the line mean + slope z.
         """
 
     def look_ahead_slopes(self, candidates: Tensor, points: Tensor) -> Tensor:

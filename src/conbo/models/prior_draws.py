@@ -1,11 +1,11 @@
 """Functions drawn from the prior of a Gaussian process, which can be evaluated anywhere, with gradients.
 
-There are two ways to draw a function f⁰.  In both, it is a weighted sum of fixed features with weights w ~ N(0, I):
+There are two ways to draw a function f⁰.  In both, f⁰ is a weighted sum of fixed features with weights w ~ N(0, I):
 
 ==================  =======================================  ===================================================
 class               f⁰(s, x)                                 use
 ==================  =======================================  ===================================================
-`FourierFeatures`   Σ_j w_j a_j(s) cos(ω_jᵀ x + b_j(s))      both factors of the kernel have a known spectrum
+`FourierFeatures`   Σ_j w_j a_j(s) cos(ω_jᵀ x + b_j(s))      state and action correlations have known spectra
 `NystromFeatures`   k(·, U) L⁻ᵀ w,  L Lᵀ = k(U, U)           any kernel: exact at points U, smoother between them
 ==================  =======================================  ===================================================
 

@@ -2,8 +2,8 @@
 
 Here σ² is a variance, and φ_S and φ_X are correlations of states and of actions.
 
-A fit computes hundreds of likelihoods, one after the other.  With a hundred rewards, the loops of a likelihood take a
-few tenths of a millisecond, and torch calls between them would take as long again.
+A fit computes hundreds of likelihoods, one after the other.  With a hundred rewards, one likelihood takes a few tenths
+of a millisecond.  Calls of torch between the loops would double this time.
 """
 
 from collections.abc import Sequence
@@ -28,9 +28,9 @@ WORK_PER_THREAD = 2 * 10**6  # least number r n³ of multiplications for each th
 
 @dataclass(frozen=True)
 class TermBlock:
-    """The columns of points on which one of the two correlations of a `ProductTerm` depends.
+    """The columns of points on which a correlation depends: the one of states or the one of actions in a `ProductTerm`.
 
-    This is the correlation of states or that of actions. Without columns, it is 1 everywhere.
+    Without columns, the correlation is 1 everywhere.
     """
 
     columns: Columns
@@ -81,12 +81,12 @@ class TermLikelihoods:
         self._terms = [_PreparedTerm(term, points, n_parameters) for term in terms]
 
     def __call__(self, parameters: Array, noise: Array) -> tuple[Array, Array, Array, Array]:
-        """Return log-likelihoods of the n rewards, constant means and gradients, for r sets of p parameters (r, p).
+        """Return log-likelihoods (r,), constant means (r,) and two gradients, for r sets of p parameters (r, p).
 
-        `noise` holds noise variances (r, n), (r, 1) or (n,). The log-likelihoods (r,) are without the constant
-        -½ n log 2π, and -inf where a covariance matrix could not be factorized. The means (r,) are the most likely
-        ones. There are two gradients of the log-likelihoods: one with respect to the parameters (r, p), and one with
-        respect to the noise variances (r, n).
+        `noise` holds noise variances (r, n), (r, 1) or (n,). The log-likelihoods are those of the n rewards, without
+        the constant -½ n log 2π. They are -inf where a covariance matrix could not be factorized. For each set of
+        parameters, the rewards have the constant mean that maximizes the likelihood. The gradients of the
+        log-likelihoods are with respect to the parameters (r, p) and with respect to the noise variances (r, n).
         """
         r, n = len(parameters), len(self._rewards)
         if r > (most := max(1, NUMBERS_AT_ONCE // n**2)):

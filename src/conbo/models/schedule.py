@@ -8,9 +8,9 @@ the same fits as one that was never interrupted.
 ==================  =================================================================================
 number of rewards   what is done
 ==================  =================================================================================
-up to 255           the fit uses every reward; all models are tried with up to 6, and with 8, 10,
-                    …, 30, 33, … rewards; with numbers in between, only the models that were
-                    probable at the last of these numbers are tried
+up to 255           the fit uses every reward; if the number of rewards is at most 6 or one of
+                    8, 10, …, 30, 33, …, it tries all models; otherwise, it tries only the models
+                    that were probable in the last fit that tried all
 256 to 263          the fit uses every reward, and tries all models
 from 264            the fit uses the first m(n) rewards; the Cholesky factor grows in fixed blocks
 m above 500         the fit uses 500 of the first m rewards, evenly spaced from the first to the last

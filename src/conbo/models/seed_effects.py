@@ -281,7 +281,7 @@ def condition_with_seeds(
 
     `constant` is the prior mean, and `effect` the prior covariance of what seeds add to the rewards. `noise` is the
     variance of the noise that remains when the seed is known: one number, or one for each reward (n,). `within` is this
-    variance for new rewards; by default, it is `noise`, or its mean if there is one per reward.
+    variance for new rewards; by default, it is `noise`, or the mean of `noise` if that is a tensor.
     """
     if within is None:
         within = float(noise.mean()) if isinstance(noise, Tensor) else noise

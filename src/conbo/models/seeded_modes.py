@@ -6,8 +6,9 @@ with the most probable of these three choices.  All models are weighted by their
 nothing lowers the probability of its model.  Models with effects of seeds have no warping and no heteroscedastic noise.
 
 A model with constants alone claims that a seed shifts all rewards equally.  A few rewards cannot refute that, and
-methods that believe it would evaluate the same seed again and again.  Unless it is clearly more probable, the model
-with constants and functions therefore replaces it, and inherits its evidence if that is higher.
+methods that believe it would evaluate the same seed again and again.  The model with constants and functions therefore
+replaces the model with constants alone, unless the latter is much more probable.  If the replaced model has more
+evidence, the replacement inherits this evidence.
 """
 
 from collections.abc import Sequence
@@ -60,11 +61,12 @@ def modes_with_seeds(families: Sequence[SeededFamily], modes: Sequence[Mode], po
 
 
 def cautious(modes: dict[Parts, Mode]) -> dict[Parts, Mode]:
-    """Drop the model where seeds add only constants, unless it is much more probable than that with functions as well.
+    """Drop the model in which simulator seeds add only constants to the rewards, unless it is clearly more probable.
 
-    `modes` has one mode of the same family of kernels for each choice of what a seed adds to the rewards: a constant, a
-    function of the point, or both. If the model with constants alone is dropped but has more evidence than the model
-    with both, the latter inherits this evidence. Nothing is dropped if one of these two models is missing.
+    `modes` has one mode for each choice of what a seed adds: a constant, a function of the point, or both. All models
+    have the same family of kernels. The model with constants alone is kept if its log evidence is more than
+    CONSTANT_MARGIN above that of the model with both, or if one of these two models is missing. If it is dropped but
+    has more evidence than the model with both, the latter inherits this evidence.
     """
     alone, both = modes.get(CONSTANT), modes.get(BOTH)
     if alone is None or both is None:

@@ -59,7 +59,7 @@ def action_limits(space: Space, states: Tensor, held: tuple[int, ...] = ()) -> R
 
 
 def masked(space: Space, states: Tensor, actions: Tensor, scores: Tensor) -> Tensor:
-    """Return the scores (..., m, p), but very low ones for actions that violate linear constraints.
+    """Return the scores (..., m, p), with very low scores for actions that violate linear constraints.
 
     The scores belong to p actions (p, d_x) in m states (..., m, d_s). Among the actions that violate constraints, one
     that violates them less gets a higher score, because projecting it onto the feasible set later will move it less.

@@ -1,4 +1,4 @@
-"""The families of kernels that a fit tries: plain ones, and those with main effects or effects of simulator seeds."""
+"""The families of kernels that a fit tries, some of which have main effects or effects of simulator seeds."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -120,7 +120,7 @@ class TransformedPosterior:
         return self.process.state_correlation(a, b)
 
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
-        """Return flags (m,): which states (m, d_s) have a correlation >= `least` with a known state (k, d_s)."""
+        """Return flags (m,): which states (m, d_s) have a correlation >= `least` with any `known` state (k, d_s)."""
         return self.process.resemble(states, known, least)
 
     def similarity(self, points: Tensor, chosen: Tensor) -> Tensor:
@@ -144,11 +144,11 @@ class TransformedPosterior:
         return TransformedSearch(self, self.process.action_search(space, actions))
 
     def look_ahead_lines(self, candidates: Tensor, states: Tensor, actions: Tensor) -> "TransformedLines":
-        """Return the posterior means of q actions in each of m states, after one more reward at each of k candidates.
+        """Return the posterior means of q actions in each of m states, as functions of one more reward at a candidate.
 
-        The m states and their q actions may differ between candidates: `candidates` are (k, d), `states` (k, m, d_s),
-        and `actions` (k, m, q, d_x). If the new reward is z standard deviations above its prediction, the posterior
-        mean of an action is the line mean + slope z.
+        Each of the k `candidates` (k, d) has its own m `states` (k, m, d_s), and each of these its own q `actions`
+        (k, m, q, d_x). If the new reward is z standard deviations above its prediction, the posterior mean of an action
+        is the line mean + slope z.
         """
         k, m, q, _ = actions.shape
         points = torch.cat([states[:, :, None].expand(k, m, q, -1), actions], -1).flatten(0, 2)

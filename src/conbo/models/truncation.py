@@ -1,9 +1,9 @@
 """Clipped (censored) rewards: a reward at the floor says only that its unclipped value z is not above the floor.
 
 The distribution of z given such rewards is a truncated Gaussian.  Expectation propagation approximates each condition
-z ≤ floor by a Gaussian pseudo-observation of z, called its site.  Where z is surely below the floor, the condition
-says nothing, and the site has a nearly infinite variance.  With the mean m and the variance s² of z given everything
-but its own site:
+z ≤ floor by a Gaussian pseudo-observation of z, called a site.  Where z is surely below the floor, the condition
+says nothing, and the site has a nearly infinite variance.  Let m and s² be the mean and the variance of z given
+everything but the site of this z.  Then this site is given by:
 
     b = (floor - m)/s,  h = φ(b)/Φ(b),  w = h (h + b)
     site: value m - s/(h + b), variance s² (1 - w)/w
@@ -123,12 +123,11 @@ def truncated(mean: Tensor, covariance: Tensor, floor: float) -> tuple[Tensor, T
 
 
 def hidden_variance(mean: Tensor, variance: Tensor, floor: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the noise variance that would hide as much of a Gaussian value z as clipping at the floor, elementwise.
+    """Return the noise variance at which a noisy observation of z tells as much as a clipped one, elementwise.
 
-    z has the given mean and variance. A new reward is z, or the floor if z is below it, and explains some share of the
-    variance of z on average. An unclipped observation of z, with noise of the returned variance, would explain the same
-    share. The other two results are the derivatives of the noise variance with respect to the mean and the variance of
-    z.
+    z is Gaussian with the given mean and variance. A clipped observation is z, or the floor if z is below it. Both
+    observations explain the same share of the variance of z on average. The other two results are the derivatives of
+    the noise variance with respect to the mean and the variance of z.
     """
     known = variance.clamp_min(LEAST_VARIANCE)
     b = (floor - mean) / known.sqrt()

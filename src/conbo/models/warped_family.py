@@ -76,9 +76,9 @@ class WarpedFamily(ExtendedFamily):
         return torch.stack([row.matrix for row in rows]), pullback
 
     def _warp(self, parameters: Tensor) -> Warp:
-        """Return the input warping for parameters (p,), which end with log a, then log b, of all numeric actions.
+        """Return the input warping for parameters (p,), the last of which are the logarithms of its exponents a and b.
 
-        a and b are the exponents of the input warping, two for each numeric action.
+        Every numeric action has its own a and b. log a comes first for all these actions, then log b.
         """
         numbers = list(self.actions.numeric)
         exponents = parameters[self.n_own :].unflatten(0, (2, -1))

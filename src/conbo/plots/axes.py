@@ -42,7 +42,7 @@ class ParameterAxis:
     def places(self, most: int) -> Array:
         """Values (n,) of the parameter, encoded in the unit interval.
 
-        They are all choices of a categorical parameter, or evenly spaced values of a numeric one, with n <= `most`.
+        For a categorical parameter, these are all its choices; for a numeric one, at most `most` evenly spaced values.
         """
         if isinstance(self.parameter, Categorical):
             return self.parameter.levels()
@@ -58,7 +58,8 @@ class ParameterAxis:
     def bins(self, most: int) -> Array:
         """Edges (n + 1,) of n bins in the unit interval, for a histogram.
 
-        There is a bin for each choice, or for each integer if there are at most `most` integers; otherwise, n = `most`.
+        A categorical parameter has a bin for each choice, and an integer one with at most `most` values has a bin for
+        each value. Any other parameter has `most` bins.
         """
         if isinstance(self.parameter, Real) or (isinstance(self.parameter, Integer) and self.parameter.n_levels > most):
             return np.linspace(0.0, 1.0, most + 1)
@@ -123,7 +124,10 @@ def _tick(choice: Value) -> str:
 
 
 def label(value: Value, longest: int = LONGEST_LABEL) -> str:
-    """The text of a name or a value, shortened, with characters escaped that plotly would read as markup or math."""
+    """Convert a name or a value to text of at most `longest` characters, for a plotly figure.
+
+    Characters that plotly would read as markup or math are then escaped.
+    """
     text = number(value) if isinstance(value, float) else str(value)
     short = text if len(text) <= longest else text[: longest - 1] + "…"
     return escape(short, quote=False).replace("$", "&#36;")

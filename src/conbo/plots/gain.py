@@ -88,8 +88,8 @@ def acquisition(
     Other action parameters have the values that the policy chooses. The star marks the drawn point with the highest
     expected gain, and the panel below shows what an evaluation at the star is expected to gain in each state.
     Points that the limits of the space forbid are drawn with zero gain. With more than 200 observations, or with a
-    BoTorch model, the colors show only a rough approximation, with which ConBO also screens candidates. Without states,
-    the plane is over two action parameters, and there is no panel below.
+    BoTorch model, the colors show only a rough approximation of the gain. Without states, the plane is over two action
+    parameters, and there is no panel below.
 
     Parameters
     ----------

@@ -105,11 +105,11 @@ def limit_names(view: View) -> list[str]:
 
 
 def binding(view: View, points: Tensor) -> list[int]:
-    """For each of m points (m, d) that the policy chooses, the index in `limit_names` of the limit that binds.
+    """For each of m points (m, d) that the policy chooses, the index in `limit_names` of the limit that binds, or -1.
 
-    A known limit binds if its slack is nearly zero. If no known limit binds, take the action that would be best in the
-    same state without learned limits. If the probability that this action satisfies all learned limits is below the
-    required confidence, the learned limit that it is least likely to satisfy binds. If no limit binds, the index is -1.
+    A known limit binds if its slack is nearly zero. Learned limits are considered only if no known limit binds, and are
+    checked for the action that would be best in the same state if there were no learned limits. If this action does not
+    satisfy all learned limits with the required confidence, the one that it is least likely to satisfy binds.
     """
     found = np.full(len(points), -1)
     learned = view.belief.constraints
@@ -136,7 +136,7 @@ def _without_learned(view: View, states: Tensor) -> Tensor:
 
 
 def _tolerances(known: FeasibleSet, limits: LinearLimits) -> Array:
-    """The largest slacks (J,) with which each of the J linear limits still counts as binding.
+    """For each of J linear limits, the largest slack (J,) at which it still counts as binding.
 
     If all action parameters in a limit are integers, its slack is rarely zero. Such a limit counts as binding if
     changing any of these parameters by 1 toward the limit would violate it.

@@ -42,8 +42,8 @@ def calibration(study: Studied) -> go.Figure:
     Raises
     ------
     SettingError
-        If the model has no leave-one-out predictions: a BoTorch model, or a built-in model with output warping or a
-        `reward_range` and more than 5,000 rewards.
+        If the model has no leave-one-out predictions. BoTorch models have none. With output warping or a
+        `reward_range`, built-in models have none for more than 5,000 rewards.
     ConboError
         If no trial is completed yet.
 

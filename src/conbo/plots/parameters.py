@@ -90,8 +90,8 @@ def _slice(view: View, axis: ParameterAxis, column: int, here: Tensor, showlegen
 def importance(study: Studied) -> go.Figure:
     """Draw how much reward the policy would lose, on average over P[s], if it got one parameter wrong.
 
-    For a state parameter, it is the loss from acting as if the parameter had another value, drawn from P[s]. For an
-    action parameter, it is the loss from choosing its value at random.
+    The bar of a state parameter is the loss from acting as if the parameter had another value, drawn from P[s]. The bar
+    of an action parameter is the loss from choosing its value at random.
 
     Parameters
     ----------

@@ -25,10 +25,10 @@ def policy_map(
 ) -> go.Figure:
     """Draw the policy's actions against one state parameter, with a panel for each action parameter.
 
-    Functions are drawn from the posterior, and each has its own best action in every state. The band (or bar) holds the
-    middle 80 % of these actions. Where it is wide, other actions may well be better. For a categorical action, the size
-    of a dot shows for how many of the functions this choice is the best. Without states, each panel is a histogram of
-    the functions' best actions.
+    Functions are sampled from the posterior, and each has its own best action in every state. The band, or the bar for
+    each choice of a categorical state, holds the middle 80 % of these actions. Where it is wide, other actions may well
+    be better. For a categorical action, the size of a dot shows for how many of the functions this choice is the best.
+    Without states, each panel is a histogram of the functions' best actions.
 
     Parameters
     ----------
@@ -169,10 +169,10 @@ def along(view: View, name: str, at: Point | None, most: int = STATES) -> tuple[
 
 
 def _best_action(view: View, names: Sequence[str]) -> go.Figure:
-    """For a space without states, draw the policy's action, with a histogram of the best actions of drawn functions.
+    """For a space without states, draw the policy's action over a histogram of actions that may be the best.
 
-    The functions are drawn from the posterior. There is no histogram if the model cannot draw functions, or if the
-    policy is not simply the model's best action.
+    These are the best actions of functions that are sampled from the posterior. There is no histogram if the model
+    cannot sample functions, or if the policy does not simply take the action with the best posterior mean.
     """
     state = view.center()[None]
     best, drawn = view.actions(state)[0], view.best_of_draws(state)
@@ -203,10 +203,10 @@ def _height(names: Sequence[str]) -> int:
 def _spread(
     axis: ParameterAxis, vertical: ParameterAxis, x: Array, drawn: Array, options: dict[str, bool]
 ) -> go.Scatter:
-    """Plotly trace that shows how much the best action varies among functions drawn from the posterior.
+    """Plotly trace that shows how much the best action varies among functions sampled from the posterior.
 
-    `drawn` (states, draws) holds, for each state and drawn function, the value of one action parameter in the best
-    action, as a position on the axis `vertical`. The states are at the positions `x` (states,) on `axis`.
+    `drawn` (states, functions) holds the best value of one action parameter in each state for each function, as a
+    position on the axis `vertical`. The states are at the positions `x` (states,) on `axis`.
     """
     # a dot for every choice, whose size shows how often the choice is the best
     if isinstance(vertical.parameter, Categorical):

@@ -32,13 +32,13 @@ def policy_value(study: Studied) -> go.Figure:
     """Draw how the policy's expected reward over P[s] changed as evaluations were added.
 
     At each of several checkpoints (numbers of evaluations), a policy is learned from the rewards up to then, as if the
-    study had ended there. The model of a checkpoint with more than 300 rewards has the hyperparameters that were fitted
-    to all rewards, and learned constraints are always those fitted to all evaluations. With a BoTorch model, or a model
-    that is fitted jointly to this study and an earlier one, there is only the last checkpoint.
+    study had ended there. The solid line is the value of each policy under the model of its own checkpoint, with a band
+    of ± 1.96 standard deviations. The dashed line is the value of the same policies under the model of all rewards.
+    Both lines say more than the best observed reward, which means little if rewards are noisy and depend on the state.
 
-    The solid line is the value of each policy under the model of its own checkpoint, with a band of ± 1.96 standard
-    deviations. The dashed line is the value of the same policies under the model of all rewards. Both lines say more
-    than the best observed reward, which means little if rewards are noisy and depend on the state.
+    At a checkpoint with more than 300 rewards, the hyperparameters are not fitted again, but are those of the model of
+    all rewards. Learned constraints are always fitted to all evaluations. With a BoTorch model, or a model that is
+    fitted jointly to this study and an earlier one, there is only the last checkpoint.
 
     Parameters
     ----------
@@ -92,7 +92,8 @@ def _value_after(view: View, n: int) -> tuple[float, float, float] | None:
     """Estimate the value of the policy that is learned from the first n rewards.
 
     Return the value under a model of only these n rewards, the standard deviation of this estimate, and the value of
-    the same policy under the model of all rewards. Return None if the model cannot be conditioned on fewer rewards.
+    the same policy under the model of all rewards. Return None if the model cannot be conditioned on the first n
+    rewards alone.
     """
     if n == len(view.points):
         return *view.value, view.value[0]
@@ -107,7 +108,7 @@ def _value_after(view: View, n: int) -> tuple[float, float, float] | None:
 
 
 def earlier(belief: Belief, n: int, model: ModelLike) -> Belief | None:
-    """The belief given only the first n rewards; None if the model cannot be conditioned on fewer rewards.
+    """The belief given only the first n rewards; None if the model cannot be conditioned on them alone.
 
     If n is at most `MOST_FITTED`, `model` is fitted to these rewards; otherwise the hyperparameters stay those of
     `belief`. Learned constraints stay as they are in `belief`, fitted to all evaluations.
@@ -243,7 +244,8 @@ def _told(trial: Trial) -> str:
 def _unit(span: float) -> tuple[str, float]:
     """Choose a time unit for a span of this many seconds, and return its name and its length in seconds.
 
-    It is the longest of days, hours and minutes that fits into the span more than three times, otherwise seconds.
+    The unit is the longest of days, hours and minutes that fits into the span more than three times; if none does, it
+    is seconds.
     """
     for unit, seconds in (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0)):
         if span > 3 * seconds:

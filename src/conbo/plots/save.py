@@ -23,7 +23,7 @@ def save(figure: go.Figure, path: str | Path) -> None:
     Raises
     ------
     SettingError
-        If the file's name has another ending; for other files than .html, also if the figure has a kind of trace that
+        If the file's name has another ending. For files other than .html, also if the figure has a kind of trace that
         `conbo.plots` does not use.
 
     Examples

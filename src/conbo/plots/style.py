@@ -136,11 +136,11 @@ def surface(
     ends: tuple[float, float] | None = None,
     **options: Any,
 ) -> go.Contour | go.Heatmap:
-    """Plotly trace that shows values z, with a row for each y and a column for each x, as colors; bright is good.
+    """Plotly trace that shows a table of values z as colors; bright is good.
 
-    If `smooth`, values are interpolated and drawn as bands of color; otherwise each value is a cell. If the `ends` of
-    the color scale are not given, the worst values share one color, so that a few very bad values do not use up most of
-    the scale.
+    z has a row for each y and a column for each x. If `smooth` is True, values are interpolated and drawn as bands of
+    color; otherwise each value is a cell. If the `ends` of the color scale are not given, the worst values share one
+    color, so that a few very bad values do not use up most of the scale.
     """
     z = np.asarray(z, dtype=np.float64)
     levels, clipped = _levels(z, high_is_good) if ends is None else (np.linspace(*ends, TENTHS), False)
@@ -171,10 +171,10 @@ def surface(
 
 
 def _levels(z: NDArray[np.float64], high_is_good: bool) -> tuple[NDArray[np.float64], bool]:
-    """The edges of the color bands (evenly spaced, round numbers), and whether values lie more than a band beyond them.
+    """The edges of the color bands for values z, and whether the worst value is more than one band beyond the edges.
 
-    On the side of bad values, the edges extend no farther from the median than the best value does, up to rounding.
-    Extremely bad values therefore lie beyond the last edge.
+    The edges are evenly spaced round numbers. Only extremely bad values can lie beyond them: those that are farther
+    from the median than the best value is.
     """
     low, median, high = (float(part) for part in (z.min(), np.median(z), z.max()))
     if high_is_good and high > median:
@@ -190,8 +190,8 @@ def _levels(z: NDArray[np.float64], high_is_good: bool) -> tuple[NDArray[np.floa
 def _round_step(step: float, size: float) -> float:
     """The smallest number of the form 1, 2 or 5 times a power of ten that is at least `step`.
 
-    `size` is the magnitude of the plotted values. A step below a billionth of `size` is first raised to that value,
-    because the step is zero if all plotted values are equal.
+    `size` is the magnitude of the plotted values. If all these values are equal, `step` is zero; it is therefore raised
+    to at least a billionth of `size`.
     """
     least = max(step, 1e-9 * size, 1e-300)
     power = 10.0 ** np.floor(np.log10(least))

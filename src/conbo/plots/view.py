@@ -66,7 +66,7 @@ class View:
 
     @property
     def points(self) -> Tensor:
-        """Observed points (n, d) in the unit cube, states first."""
+        """Observed points (n, d) in the unit cube, each a state followed by an action."""
         return self.belief.observations.points
 
     @property
@@ -123,8 +123,8 @@ class View:
     def best_of_draws(self, states: Tensor) -> Tensor | None:
         """The best actions (m, draws, d_x) of several functions drawn from the posterior, in m states (m, d_s).
 
-        The result is None if functions cannot be drawn from the model, or if the policy is not simply the model's best
-        action, because it has a recipe of its own or must satisfy learned constraints.
+        The result is None if functions cannot be drawn from the model. It is also None if the policy does not simply
+        take the action with the best posterior mean, because it has another recipe or must satisfy learned constraints.
         """
         if self.policy.recipe is not None or self.belief.constraints is not None:
             return None
@@ -214,8 +214,9 @@ class View:
     def given_away(self) -> dict[str, float]:
         """For each parameter, the reward that the policy would lose if it got this parameter wrong, averaged over P[s].
 
-        For a state parameter, the policy acts as if the parameter had another value, drawn from P[s]. For an action
-        parameter, the value is uniformly random. Rewards are the model's expectations, and no loss is negative.
+        To get a state parameter wrong is to act as if it had another value, drawn from P[s]. To get an action parameter
+        wrong is to choose its value uniformly at random. Rewards are the model's expectations, and negative losses are
+        replaced by zero.
         """
         states, weights = self.typical_states
         generator = torch.Generator().manual_seed(0)

@@ -15,7 +15,7 @@ CHUNK = 10_000  # largest number of states in one search, which limits its memor
 
 
 class PolicyCache:
-    """A cache of actions (d_x,) by state (d_s,), on the device of the tensor `like`."""
+    """A cache of actions (d_x,) by state (d_s,); its tensors are on the same device as the tensor `like`."""
 
     def __init__(self, like: Tensor, d_s: int, d_x: int) -> None:
         self._no_states, self._no_actions = like.new_empty(0, d_s), like.new_empty(0, d_x)

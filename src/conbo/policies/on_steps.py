@@ -44,7 +44,7 @@ class OnSteps:
 
 
 class SteppedPolicy:
-    """A policy from states (m, d_s) to actions (m, d_x) in the unit cube, some columns of which have a step size.
+    """A policy for actions of which some columns have a step size; states and actions are in the unit cube.
 
     In the user's units, such a stepped column takes only the values ``first + k * step``.
     """

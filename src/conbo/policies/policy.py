@@ -228,7 +228,7 @@ class Policy:
         return with_columns(states, {**actions, **estimates})
 
     def predict_actions(self, states: Sequence[Point], actions: Sequence[Point]) -> list[Prediction]:
-        """Estimate the rewards of your own actions, one in each state.
+        """Estimate the rewards of actions that you choose yourself, one for each state.
 
         Parameters
         ----------
@@ -324,7 +324,7 @@ def load_policy(path: str | Path, *, kernel: KernelReader | None = None, feasibl
     Parameters
     ----------
     path
-        The file. One that conbo 0.1 wrote has no checksum, and loads with a warning.
+        The file. A file that conbo 0.1 wrote has no checksum, and loads with a warning.
     kernel
         A function that restores your own kernel, if the model has one: ``kernel(record, space)`` gets what the
         kernel's method `record` returned.

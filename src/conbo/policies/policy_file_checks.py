@@ -59,9 +59,9 @@ _MODEL = ("kernel", "constant", "noise")
 def sealed(content: Mapping[str, Any], feasible: Feasible | None = None) -> dict[str, Any]:
     """Add the format, the version of conbo and a checksum to the content of a policy's record; return the record.
 
-    The record is a dict that JSON can hold, and is checked before it is returned. `feasible` is the
-    function that says which actions of the space are feasible, if there is one. The check needs it, because the record
-    holds only its name.
+    The record is a dict that JSON can hold, and is checked before it is returned. `feasible` is the function that says
+    which actions of the space are feasible, if there is one. The check needs this function, because the record holds
+    only the function's name.
     """
     record = {"format": FORMAT, "conbo": version("conbo"), **content}
     record |= {"checksum": checksum(record)}

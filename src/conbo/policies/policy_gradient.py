@@ -1,5 +1,7 @@
 """Policy gradient: a Gaussian policy whose mean is a quadratic function of the state, fitted to the observations.
 
+Observation i has the state sⁱ, the action xⁱ and the reward yⁱ. The policy π_θ is a density of actions x in a state s:
+
     π_θ(x | s) = N(x; sᵀAs + Bs + C, 0.2² I),   θ maximizes Σ_i π_θ(xⁱ | sⁱ) (yⁱ - V(sⁱ))
 
 The sum is the expected advantage: observations that are better than others in similar states attract the policy.
@@ -81,7 +83,8 @@ class PolicyGradient:
 def quadratic(states: Tensor) -> Tensor:
     """Return the features 1, s and all products of two columns of s, where s is `states` (..., f) minus 0.5.
 
-    The states have f columns, in which categories are encoded one-hot. In s, the center of the unit cube is zero.
+    The states have f columns, in which categories are encoded one-hot. The last dimension of the result holds the
+    features.
     """
     s = states - 0.5
     rows, columns = torch.triu_indices(s.shape[-1], s.shape[-1], device=s.device)

@@ -11,10 +11,10 @@ policy value       E[μ(s, π(s))]
 value of state     E[μ(s, π(s))] − E[μ(s, x₀)]: what is lost if the state is not known
 =================  ======================================================================================
 
-Rewards are maximized here; those to be minimized are negated. If there are known limits or learned constraints, x₀ is
-the best of the actions that satisfy them in as large a share of the states as possible. Learned constraints must be
-satisfied with the required confidence. In states where x₀ violates a known limit, the nearest feasible action is taken
-instead.
+Rewards are maximized here; those to be minimized are negated. If there are known limits or learned constraints, the
+search for x₀ subtracts a large penalty from the reward in every state where an action violates a limit, or does not
+satisfy the learned constraints with the required confidence. In states where x₀ itself violates a known limit, the
+nearest feasible action is taken instead.
 """
 
 from dataclasses import dataclass
@@ -103,8 +103,9 @@ def value_of_state(belief: Belief, states: Tensor, weights: Tensor, actions: Ten
 def best_single_action(belief: Belief, likely: Tensor) -> Tensor:
     """Return the single action (d_x,) for all states with the highest expected reward, averaged over P[s].
 
-    Only actions that satisfy the known limits and learned constraints in as large a share of the states as possible are
-    considered. Local searches start from the best actions of a pool, which includes the actions `likely` (k, d_x).
+    There is a large penalty for every state in which the action violates a known limit, or does not satisfy the learned
+    constraints with the required confidence. Local searches start from the best actions of a pool, which includes the
+    actions `likely` (k, d_x).
     """
     # a new quasi-random sequence, because every fourth state of the longer one would not be evenly spread
     states, weights = typical_states(belief, SEARCH_STATES)

@@ -20,7 +20,7 @@ class Rule(Protocol):
     """A decision rule: it chooses an action for every state."""
 
     def many(self, states: Sequence[Point]) -> Actions:
-        """Return the actions for several states, in their order."""
+        """Return one action for each state, in the same order."""
 
 
 class FunctionRule:
@@ -30,7 +30,7 @@ class FunctionRule:
         self._space, self._function = space, function
 
     def many(self, states: Sequence[Point]) -> Actions:
-        """Return the actions for several states, in their order."""
+        """Return one action for each state, in the same order."""
         return [self._action(dict(state)) for state in states]
 
     def _action(self, state: dict[str, Value]) -> dict[str, Value]:
@@ -68,7 +68,7 @@ class TableRule:
         self._is_category = np.array([isinstance(p, Categorical) for p in space.states.values()], dtype=bool)
 
     def many(self, states: Sequence[Point]) -> Actions:
-        """Return the actions for several states, in their order."""
+        """Return one action for each state, in the same order."""
         encoded = self._space.encode_states([self._space.validate_state(state) for state in states])
         return [dict(self._actions[self._nearest(row, state)]) for row, state in zip(encoded, states, strict=True)]
 
@@ -85,9 +85,9 @@ class TableRule:
 
 
 def _flat(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Turn a row {"state": ..., "action": ...} into one dict of all values by name, as in the row of a table.
+    """Merge the two dicts of a row {"state": {...}, "action": {...}} into one dict from names to values.
 
-    `Study.best_observed` returns such rows. Other rows are returned unchanged.
+    `Study.best_observed` returns rows of this form. Other rows are returned unchanged.
     """
     state, action = row.get("state"), row.get("action")
     return {**state, **action} if isinstance(state, Mapping) and isinstance(action, Mapping) else row
@@ -108,7 +108,7 @@ class SameAction:
         self._belief, self._action = belief, action
 
     def many(self, states: Sequence[Point]) -> Actions:
-        """Return the actions for several states, in their order."""
+        """Return one action for each state, in the same order."""
         encoded = torch.from_numpy(self._belief.space.encode_states(states))
         actions = self._belief.feasible_actions(encoded, self._action.expand(len(states), -1))
         return self._belief.space.decode_actions(actions.numpy())

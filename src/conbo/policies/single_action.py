@@ -17,7 +17,7 @@ SAME = 1e-9  # distance in the unit cube below which two states count as the sam
 class SingleAction:
     """A recipe for the policy with one action for all states.
 
-    The action is a given one or, by default, the best observed action of the reference state.
+    The action is given or, by default, the best observed action of a reference state (see `reference_state`).
     """
 
     action: tuple[float, ...] | None = None  # in the unit cube; None: the best observed one of the reference state

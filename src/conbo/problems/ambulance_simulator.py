@@ -90,10 +90,10 @@ def _on_the_way_home(scene: Floats, base: Floats, driven: float) -> tuple[float,
 
 @compiled
 def _place_of_call(locations: np.uint64, tried: int, mode_x: float, mode_y: float) -> tuple[float, float, int]:
-    """Draw the place of a call from the population density, by rejection sampling; return x, y and a counter.
+    """Draw the place of a call from the population density, by rejection sampling; return x, y and the new `tried`.
 
-    The counter is the number of places that were proposed so far, for all calls of the day: `tried` before this call,
-    and the returned number after it. `locations` is the key of a random stream.
+    `tried` is the number of places that were proposed so far on this day; the returned number includes those of this
+    call. `locations` is the key of a random stream.
     """
     while True:
         x = CITY * uniform(locations, UNIFORMS_PER_PLACE * tried)
@@ -108,7 +108,7 @@ def _place_of_call(locations: np.uint64, tried: int, mode_x: float, mode_y: floa
 def _simulate_day(
     mode_x: float, mode_y: float, bases: Floats, calls_per_minute: float, key: np.uint64, log: Floats
 ) -> float:
-    """Simulate one day with `bases` (AMBULANCES, 2), and return its reward; `log` is filled, one row per call.
+    """Simulate one day with `bases` (AMBULANCES, 2); return its reward, and fill `log`, one row per call.
 
     `mode_x` and `mode_y` are the coordinates of the population density's mode. `key` is the key of the random stream of
     the day.
@@ -204,12 +204,12 @@ def simulate(
     seed: int | Seeds = 0,
     calls_per_hour: float = CALLS_PER_HOUR,
 ) -> Floats:
-    """Simulate days of m problems; return rewards (m, replications).
+    """Simulate `replications` days for each of m cases; return rewards (m, replications).
 
-    Problem i has the mode of its population density in row i of `modes` (m, 2), and the coordinates of the ambulances'
-    three bases in row i of `bases` (m, 6). A single mode (2,) is used for all problems. With one seed, replication r
-    has the same times and places of calls, and the same times at the scene, in every problem with the same mode (common
-    random numbers). With m seeds, each problem has its own seed.
+    In case i, the mode of the population density is row i of `modes` (m, 2), and the coordinates of the three bases are
+    row i of `bases` (m, 6). A single mode (2,) is used for all cases. With one seed, replication r has the same times
+    and places of calls, and the same times at the scene, in all cases with the same mode (common random numbers). With
+    m seeds, each case has its own seed.
     """
     return _simulate(modes, _in_order(bases), replications, seed, calls_per_hour, log_rows=0)[0]
 
@@ -222,11 +222,11 @@ def _simulate(
     calls_per_hour: float,
     log_rows: int,
 ) -> tuple[Floats, Floats]:
-    """Simulate all pairs of a mode and bases; return rewards (pairs, replications) and a log (calls, LOG_COLUMNS).
+    """Simulate `replications` days for each pair of a mode and bases; return rewards and a log of calls.
 
-    Row i of `modes` (pairs, 2) and entry i of `bases` are a pair; a single mode (2,) is used for all pairs. The log
-    has the first `log_rows` calls of a day. All days write to the same log, so it is meaningful only if a single day
-    is simulated.
+    Pair i consists of row i of `modes` (pairs, 2) and entry i of `bases`. A single mode (2,) is used for all pairs.
+    Rewards are (pairs, replications). The log (calls, LOG_COLUMNS) has the first `log_rows` calls of a day. All days
+    write to the same log, so it is meaningful only if a single day is simulated.
     """
     mode_rows = np.array(np.broadcast_to(np.asarray(modes, dtype=np.float64), (len(bases), 2)))
     seeds = seed_per_pair(seed, len(bases))

@@ -228,11 +228,12 @@ def simulate(
     seed: int | Seeds = 0,
     demand_enters: DemandEnters = "arrival_rate",
 ) -> Floats:
-    """Simulate m pairs of a demand (m,) and base-stock levels (m, 8); return rewards (m, replications).
+    """Simulate the warehouse in m cases; return rewards (m, replications).
 
-    A single demand is used for all pairs. With one seed, replication r uses the same random numbers in every pair
-    (common random numbers). With m seeds, each pair has its own seed. `demand_enters` says what the demand multiplies:
-    the "arrival_rate" of orders, or the mean "production_time" of items.
+    Case i combines entry i of `demands` (m,) with the base-stock levels in row i of `levels` (m, 8). A single demand
+    is used for all cases. With one seed, replication r uses the same random numbers in every case (common random
+    numbers). With m seeds, each case has its own seed. `demand_enters` says what the demand multiplies: the
+    "arrival_rate" of orders, or the mean "production_time" of items.
     """
     return _simulate(demands, levels, replications, seed, demand_enters, log_rows=0)[0]
 
@@ -240,11 +241,11 @@ def simulate(
 def simulate_with_stock(
     demands: ArrayLike, levels: ArrayLike, replications: int, seed: int | Seeds = 0
 ) -> tuple[Floats, Floats]:
-    """Simulate m pairs of a demand (m,), which multiplies the order rates, and base-stock levels (m, 8).
+    """Simulate the warehouse in m cases; return rewards and mean numbers of units in stock, both (m, replications).
 
-    Return the rewards and the mean numbers of units in stock, both (m, replications). A single demand is used for all
-    pairs. With one seed, replication r uses the same random numbers in every pair (common random numbers). With m
-    seeds, each pair has its own seed.
+    Case i combines entry i of `demands` (m,), which multiplies the order rates, with the base-stock levels in row i of
+    `levels` (m, 8). A single demand is used for all cases. With one seed, replication r uses the same random numbers in
+    every case (common random numbers). With m seeds, each case has its own seed.
     """
     return _simulate(demands, levels, replications, seed, "arrival_rate", log_rows=0)[:2]
 
@@ -259,8 +260,9 @@ def _simulate(
 ) -> tuple[Floats, Floats, Floats]:
     """Simulate each demand with its own base-stock levels; return rewards, mean stocks and a log.
 
-    Rewards and mean stocks are (pairs, replications), and the log is (orders, LOG_COLUMNS), with the first `log_rows`
-    orders. All simulations write to the same log, so it is meaningful only for one pair and one replication.
+    A pair is a demand with its levels. Rewards and mean stocks are (pairs, replications). The log (orders, LOG_COLUMNS)
+    has the first `log_rows` orders. All simulations write to the same log, so it is meaningful only for one pair and
+    one replication.
     """
     inputs = _inputs(demands, levels, demand_enters)
     seeds = seed_per_pair(seed, len(inputs.levels))

@@ -81,7 +81,7 @@ def _checked(path: Path, images: NDArray[Any], labels: NDArray[Any]) -> TwoClass
 def _from_batches(path: Path, batches: Iterator[dict[bytes, Any]]) -> dict[str, TwoClassImages]:
     """Return the five two-class data sets by name, from the batches of the CIFAR-10 archive.
 
-    Images keep the archive's random order. `path` is the place of the archive, for error messages.
+    Images keep the archive's random order. `path` is the archive's path, for error messages.
     """
     pixels, labels = [], []
     for batch in batches:
@@ -164,7 +164,7 @@ def _encode(text: str | bytes, encoding: str | bytes) -> bytes:
 
 
 class _BatchUnpickler(pickle.Unpickler):
-    """An unpickler that reads containers, numbers, text and arrays of bytes, and imports nothing that a file names."""
+    """An unpickler that reads only containers, numbers, text and arrays of bytes, and never imports anything."""
 
     _known: ClassVar[dict[str, Callable[..., Any]]] = {
         "numpy.core.multiarray._reconstruct": _reconstruct,

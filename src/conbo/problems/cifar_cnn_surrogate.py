@@ -4,17 +4,18 @@ A training run may collapse, so that the network guesses and its accuracy is one
 logistic function of data set and hyperparameters. Otherwise the accuracy's logit, log(accuracy / (1 - accuracy)), is
 normally distributed:
 
-- Its mean is predicted by a Gaussian process on the table, with the kernel of the ConBO paper's CNN section: a trend
-  that all data sets share, and for each data set its own difference from it,
+- The logit's mean is predicted by a Gaussian process on the table, with the kernel of the ConBO paper's CNN section.
+  The process is the sum of a trend that all data sets share, a difference from this trend for each data set, and a
+  constant for each data set. Its covariance is
 
       σ_t² M(x, x'; l) + δ_ss' (σ_d² M(x, x'; l) + σ_c²).
 
   Here s is the data set and x are the hyperparameters. M is the Matérn correlation with ν = 5/2 and lengthscales l, and
-  δ_ss' is 1 if s and s' are the same data set, else 0. The variances are those of the trend (σ_t²), of a data set's
-  difference (σ_d²), and of its constant (σ_c²).
+  δ_ss' is 1 if s and s' are the same data set, else 0. The trend has the variance σ_t², the differences have σ_d², and
+  the constants have σ_c².
 
-- Its variance depends on data set and hyperparameters too, because repeated training runs differ most with large
-  learning rates. It is the exponential of a weighted sum of features of both.
+- The logit's variance depends on data set and hyperparameters too, because repeated training runs differ most with
+  large learning rates. It is the exponential of a weighted sum of features of both.
 
 All parameters have been fitted to the table by `scripts/fit_cifar_cnn_table.py`. To see what was measured, and how well
 the surrogate predicts it, run
@@ -49,7 +50,7 @@ Numbers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Kernel:
-    """The fitted parameters of the surrogate, such as those of its kernel, without the table of training runs."""
+    """The fitted parameters of the surrogate: those of its prior, its noise and its probability of a collapse."""
 
     lengthscales: Array  # (7,), l, on the unit cube
     trend: float  # variance σ_t² of the trend that all data sets share
@@ -89,9 +90,9 @@ class Kernel:
     def coefficients(self, states: Numbers, actions: Array, accuracies: Array) -> Array:
         """Return the coefficients (n,) of the table's n rows in predictions of the accuracy's logit.
 
-        The logit that the Gaussian process predicts at a point is the prior mean, plus each row's coefficient times its
-        covariance with the point. The rows are given by states (n,), actions (n, 7) and accuracies (n,). The
-        coefficient of a collapsed training run is zero.
+        The logit that the Gaussian process predicts at a point is the prior mean plus a sum over the rows: each row's
+        coefficient times the covariance between row and point. The rows are given by states (n,), actions (n, 7) and
+        accuracies (n,). The coefficient of a collapsed training run is zero.
         """
         kept = accuracies > COLLAPSED
         states, actions = states[kept], actions[kept]
@@ -157,9 +158,9 @@ class Surrogate:
         return self.accuracies[:, -1]
 
     def logit_mean(self, states: Numbers, actions: Array) -> Array:
-        """Return the expected logits (m,) of the accuracy, for data sets by index (m,) and actions (m, 7).
+        """Return the expected logits (m,) of the accuracy in training runs that do not collapse.
 
-        Actions are in the unit cube. The expectation is for training runs that do not collapse.
+        The runs have states (m,), which are indices of data sets, and actions (m, 7) in the unit cube.
         """
         slices = [slice(first, first + POINTS_AT_ONCE) for first in range(0, len(states), POINTS_AT_ONCE)]
         covariances = (self.kernel.covariance(states[s], actions[s], self.states, self.actions) for s in slices)
@@ -180,9 +181,10 @@ def point_numbers(surrogate: Surrogate) -> Numbers:
 
 
 def cross_validated(surrogate: Surrogate, folds: int = FOLDS) -> Array:
-    """Predict the accuracies' logits (n,) in the table's n rows by cross-validation, each row from the other folds.
+    """Return cross-validated predictions (n,) of the accuracy's logit, one for each of the table's n rows.
 
-    Repeated training runs at one point are in the same fold.
+    Each row is predicted from the rows of all folds but its own. Repeated training runs at one point are in the same
+    fold.
     """
     points = point_numbers(surrogate)
     fold = np.random.default_rng(0).permutation(points.max() + 1)[points] % folds

@@ -5,8 +5,8 @@ batch size. Reward: the accuracy on validation images after the last epoch of a 
 the initial weights, the order of the images and the dropout.
 
 The literature does not state the pairs of classes, the split or the number of epochs. Here, the classes are paired in
-their usual order; the first `train` images of a data set are for training and the next `validation` ones for
-validation. Initial weights are PyTorch's defaults, and pixels are scaled to [-1, 1].
+the order of their CIFAR-10 labels. The first `train` images of a data set are for training, and the next `validation`
+images are for validation. Initial weights are PyTorch's defaults, and pixels are scaled to [-1, 1].
 """
 
 from collections.abc import Mapping

@@ -15,10 +15,10 @@ HARTMANN_NAMES = tuple(f"x{i}" for i in range(1, 7))
 
 
 def branin_valley(state: Point) -> tuple[float, float]:
-    """Return the state s of Branin-Hoo, which is 2.5 if the problem has no state, and the best action without bounds.
+    """Return two numbers: the state s of Branin-Hoo, and the action x that would be best without bounds on x.
 
-    For a fixed state, the reward is a parabola in the action x. The second number is the x of its peak, which may be
-    outside of [0, 15].
+    If the problem has no state, s is 2.5. In a fixed state, the reward is a parabola in x. The second number
+    is the x of its peak, which may be outside the bounds [0, 15].
     """
     s = float(state.get("s", 2.5))
     return s, 5.1 / (4 * math.pi**2) * s**2 - 5 / math.pi * s + 6
@@ -53,7 +53,7 @@ def middle_of_loads(state: Point) -> float:
 
 
 def constrained_branin_action(state: Point) -> dict[str, Value]:
-    """Return the best action of Branin-Hoo whose load is within its limit."""
+    """Return the best action of the constrained Branin-Hoo, in which an action's load must not exceed a limit."""
     # given the state, the reward is a parabola, so the best action is the allowed one that is nearest to its peak
     middle, reach = middle_of_loads(state), math.sqrt(MOST_LOAD)
     best = float(branin_action(state)["x"])
@@ -61,7 +61,7 @@ def constrained_branin_action(state: Point) -> dict[str, Value]:
 
 
 def has_too_much_load(state: Point, action: Point) -> bool:
-    """Return whether an action exceeds the limit on its load."""
+    """Return whether the load of an action exceeds the limit of the constrained Branin-Hoo."""
     return load(state, action) > MOST_LOAD
 
 
@@ -97,5 +97,5 @@ def hartmann_reward(function: Hartmann, state: Point, action: Point) -> float:
 
 
 def hartmann_action(function: Hartmann, state: Point) -> dict[str, Value]:
-    """Return the best action of Hartmann6."""
+    """Return the best action of Hartmann6, which has no states."""
     return dict(zip(HARTMANN_NAMES, function.optimizers[0].tolist(), strict=True))

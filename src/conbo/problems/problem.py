@@ -141,7 +141,7 @@ def policy_reward(
 def opportunity_cost(
     problem: Problem, policy: Policy, n_states: int = 256, replications: int = 1000, seed: int = 0
 ) -> float:
-    """Average the policy's loss against the best possible reward over P[s], on a fixed set of test states.
+    """Return how much less the policy earns than the best actions, averaged over P[s] on a fixed set of test states.
 
     Parameters
     ----------
@@ -182,7 +182,7 @@ def opportunity_cost(
 
 
 def violation(problem: Problem, policy: Policy, n_states: int = 256, seed: int = 0) -> float:
-    """Return the probability, over P[s], of states in which the policy's action violates a constraint.
+    """Return the probability that the policy's action violates a constraint in a state drawn from P[s].
 
     Parameters
     ----------

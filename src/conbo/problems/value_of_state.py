@@ -31,10 +31,10 @@ class TrueValueOfState:
 
 
 def value_of_state(problem: Problem) -> TrueValueOfState | None:
-    """Compare the best policy with the best single action; return None without states or without known best rewards.
+    """Return the true expected rewards of the best policy and of the best single action for all states.
 
-    The result is also None if there are constraints, because the single action would have to satisfy them in all
-    states.
+    The result is None if the problem has no states, if its expected or best rewards are not known, or if it has
+    constraints, which the single action would have to satisfy in all states.
     """
     if problem.violates is not None:
         return None

@@ -51,6 +51,6 @@ class Proposal(Protocol):
         """Choose n points (n, d) to evaluate next; if a state (d_s,) is given, all points are in this state.
 
         `generator` is the source of all randomness.  Some methods model states as if they were actions.  Then
-        `belief.n_state_dims` is 0, but a given `state` has its usual length, and belongs in the first columns of the
-        points.
+        `belief.n_state_dims` is 0, but a given `state` still has all columns of the problem's states, and it belongs
+        in the first columns of the points.
         """

@@ -172,9 +172,10 @@ class Maximizer:
     def _climb(
         self, acquisition: Acquisition, belief: Belief, starts: Tensor, tolerance: float, state: Tensor | None
     ) -> Ascent:
-        """Run local searches for the maximum from r starts (r, d), with the state fixed if one (d_s,) is given.
+        """Run local searches for the acquisition function's maximum from r starts (r, d).
 
-        A search ends when the predicted gain of its next step is at most `tolerance`.
+        A search ends when the predicted gain of its next step is at most `tolerance`.  If a state (d_s,) is given, it
+        stays fixed.
         """
         lower, upper = box(starts, state)
         function, limits = acquisition.local(starts), belief.point_limits(lower, upper)

@@ -162,9 +162,10 @@ def pathwise_draws(belief: Belief, points: Tensor, n: int, generator: torch.Gene
 
 
 def distinct_argmax(points: Tensor, values: Tensor) -> Tensor:
-    """Return the points (n, d) where each of n functions, with values (p, n) at points (p, d), is highest.
+    """Return, for each of n functions, the point at which it is highest: (n, d).
 
-    No point is chosen twice, as long as there are others.
+    `values` (p, n) are the functions' values at `points` (p, d).  No point is chosen twice, as long as there are
+    others.
     """
     chosen: list[Tensor] = []
     free = torch.ones(len(points), dtype=torch.bool, device=points.device)

@@ -61,11 +61,11 @@ def policy_states(belief: Belief, n: int, generator: torch.Generator) -> Tensor:
 
 
 def new_points(belief: Belief, draws: Sequence[Tensor], spare: Tensor, n: int) -> Tensor:
-    """Choose n points (n, d) that, if possible, are neither pending nor equal to each other.
+    """Choose n points (n, d) to evaluate next, preferably new ones: neither pending nor already chosen.
 
-    Each tensor of `draws` holds the m points (m, d) of one drawn function, in order of preference.  From each tensor,
-    the first point that is neither chosen yet nor pending is taken.  If this gives fewer than n points, points of
-    `spare` follow, preferably ones that are neither chosen yet nor pending.
+    Each tensor of `draws` holds the m points (m, d) of one drawn function, in order of preference.  The first new point
+    of each tensor is chosen, until there are n points.  If the tensors give fewer than n, the missing ones come from
+    `spare` (k, d), new points first.
     """
     taken, chosen = list(belief.observations.pending), list[Tensor]()
     for points in [*draws, *[spare] * n]:

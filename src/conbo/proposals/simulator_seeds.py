@@ -5,9 +5,9 @@ the acquisition function is maximized for a new seed, as without common random n
 the best points, and local searches start from the most promising pairs of a point and a seed.  A used seed is chosen if
 the acquisition function is higher with it than with a new seed.
 
-A seed with many rewards is closed: it gets no more.  The knowledge gradient looks only one reward ahead, and the first
-reward of a new seed tells little by itself, because the effect that this seed has on all rewards is unknown.  So if
-seeds were never closed, a new seed would rarely be chosen, and the effects of the first few seeds would not average
+A seed with many rewards is closed: it is not used again.  The knowledge gradient looks only one reward ahead, and the
+first reward of a new seed tells little by itself, because the effect that this seed has on all rewards is unknown.  So
+if seeds were never closed, a new seed would rarely be chosen, and the effects of the first few seeds would not average
 out.
 
 Two points of a batch may share a new seed.  A later point shares the new seed of an earlier one if that raises the

@@ -21,8 +21,8 @@ Deviations: the paper evaluates each state of the first pool several times.  Its
 covariances, which is proportional to the posterior variance in that state if observations are noise-free.  The paper
 finds the state by an evolutionary search; here, it is the best of all states that are left, or of many draws from P[s].
 The paper's policy is the mean of the task model; here, the policy takes the action with the highest posterior mean
-reward.  A state in which all evaluations probably fail does not join.  If no state can join, the state with the fewest
-evaluations is next.
+reward.  A state in which all evaluations probably fail does not join the pool.  If no state can join, the state with
+the fewest evaluations is next.
 
 Reference: Wei, Liu, Gupta, Tan & Ong (2025), "(θl, θu)-Parametric Multi-Task Optimization: Joint Search in Solution and
 Infinite Task Spaces".
@@ -75,12 +75,11 @@ class StatePool:
 
 
 def next_state(belief: Belief, generator: torch.Generator) -> Tensor:
-    """Return the next state (d_s,): the latest one in the pool that was not evaluated in this round yet.
+    """Return the state (d_s,) to evaluate next: the newest state of the pool that was not evaluated in this round.
 
-    The pool consists of all states with evaluations, including pending ones.  The latest state is the one that joined
-    the pool last, and the round begins with its first evaluation.  If all states of the pool were evaluated in this
-    round, a new state joins the pool and is returned.  If none can join, the result is the state with the fewest
-    evaluations.
+    The pool consists of all states with evaluations, including pending ones.  A round begins with the first evaluation
+    of the state that joined the pool last.  If all states of the pool were evaluated in this round, a new state joins
+    the pool and is returned.  If no state can join, the state with the fewest evaluations is returned.
     """
     visits = torch.cat([belief.observations.points, belief.observations.pending])[:, : belief.n_state_dims]
     pool, visited = numbered(visits)

@@ -24,6 +24,9 @@ class Transfer:
     """
 
     def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Suggestion:
-        """Choose n points (n, d) to evaluate next, in the reference state or in a given state (d_s,)."""
+        """Choose n points (n, d) to evaluate next, in a given state (d_s,) or, by default, in the reference state.
+
+        The reference state is the first of finitely many states, or else a central state.
+        """
         there = reference_state(belief) if state is None else state
         return Maximizer(StateImprovement(there)).propose(belief, n, generator, there)

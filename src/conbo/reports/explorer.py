@@ -45,7 +45,7 @@ def _answers(view: View) -> dict[str, Any]:
 
 
 def _model(view: View, record: Mapping[str, Any]) -> dict[str, Any]:
-    """All that the page needs to compute the policy and its expected reward, including the posterior's `record`."""
+    """The data from which the page computes the policy and its expected reward; `record` is the posterior's part."""
     return {
         **_plain(record),
         "shift": view.belief.shift,
@@ -71,7 +71,7 @@ def _plain(value: Any) -> Any:
 def _pool(view: View) -> Tensor:
     """The actions (k, d_x), in the unit cube, among which the page chooses initial points for its local searches.
 
-    They are the candidates for initial points of the policy's own local searches, and the policy's actions in at most
+    They are quasi-random actions, the observed actions with the highest rewards, and the policy's actions in at most
     POLICY_STATES states, which are spread over P[s].
     """
     candidates = action_candidates(view.belief, GpArgmax().candidates, torch.Generator().manual_seed(0))

@@ -30,9 +30,10 @@ def action_candidates(belief: Belief, n: int, generator: torch.Generator) -> Ten
 
 
 def _every_category(belief: Belief, actions: Tensor) -> Tensor:
-    """Change the categories of actions (n, d_x) so that all combinations of categories occur, if there are few.
+    """Change the categories of actions (n, d_x) so that all combinations of categories occur.
 
-    If there are more combinations than actions, actions are repeated with different categories.
+    If there are more combinations than actions, actions are repeated with different categories. If there are more than
+    MOST_COMBINATIONS combinations, the actions are returned unchanged.
     """
     columns = [i for i, count in enumerate(belief.space.action_categories) if count]
     if not columns:

@@ -31,7 +31,7 @@ def likely_peaks(
 
     The pool has p actions (p, d_x).  Functions are drawn from the posterior, jointly at all actions of the pool, by
     means of standard normal numbers `normals` (p, draws).  Actions that are the best in more draws come first.  Actions
-    that are never the best follow, ordered by their smallest distance below the best value of a draw.  Actions that are
+    that are never the best follow; those that come closest to the best value in some draw are first.  Actions that are
     not `feasible` (c, p) come last.
     """
     mean, covariance = joint_moments(posterior, states, pool.expand(len(states), -1, -1))

@@ -1,4 +1,4 @@
-"""Finds the best action of every state under functions drawn from the posterior, by one batch of local searches."""
+"""Finds the best actions, in every state, of functions drawn from the posterior, by one batch of local searches."""
 
 import torch
 from torch import Tensor

@@ -1,9 +1,9 @@
 """Access control: every request passes the checks of `Guard` before the application handles it.
 
-Even if only this machine can reach the service, a web page of another site that is open in a browser here can send
-requests to it. So `Guard` checks the headers Origin and Sec-Fetch-Site, which reveal requests from other sites.
-Requests that write must be sent as JSON, which a form of another site cannot do. Without a token file, the header Host
-must also name this machine, which prevents DNS rebinding.
+A browser on this machine can reach the service even if no other machine can, so any website that is open in it could
+send requests to the service. `Guard` therefore checks the headers Origin and Sec-Fetch-Site, which reveal requests from
+other sites. Requests that write must be sent as JSON, which an HTML form cannot do. Without a token file, the header
+Host must also name this machine, which prevents DNS rebinding.
 """
 
 import asyncio
@@ -183,10 +183,10 @@ class Guard:
         return Caller(token, self._tokens)
 
     def _token(self, headers: Mapping[str, str], address: str) -> Token | None:
-        """Return the token in the Authorization header of a request or, without one, the token of its session.
+        """Return the token of a request: from its Authorization header or, if it has none, from its session.
 
         If there is an Authorization header but its token is not valid, refuse the request. Return None if there is
-        neither such a header nor a valid session.
+        neither an Authorization header nor a valid session.
         """
         assert self._tokens is not None
         given = headers.get("authorization")

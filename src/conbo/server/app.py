@@ -89,7 +89,7 @@ class Server(uvicorn.Server):
         self._end = end
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to listen, and log the address; raise SettingError if that is not possible."""
+        """Begin to listen, and log the address; raise SettingError if the host or the port cannot be used."""
         try:
             await super().startup(sockets)
         except SystemExit as ended:  # uvicorn would end the process
@@ -121,7 +121,7 @@ def server(app: Guard, host: str, port: int, behind_proxy: bool) -> Server:
     Returns
     -------
     Server
-        The server; its method `run` blocks until it ends.
+        The server; its method `run` blocks until the server shuts down.
     """
     config = uvicorn.Config(
         app,

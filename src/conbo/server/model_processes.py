@@ -42,7 +42,7 @@ class OneProcess(Executor):
         self._pool: Any = ProcessPoolExecutor(max_workers=1, **start)
 
     def submit(self, work: Callable[..., Result], /, *arguments: Any, **named: Any) -> "Future[Result]":
-        """Queue a call of the function `work` for the process, and return the future of its result."""
+        """Queue a call of the function `work` for the process, and return a future for its result."""
         future: Future[Result] = self._pool.submit(work, *arguments, **named)
         return future
 
@@ -65,7 +65,7 @@ class ModelProcesses:
     """A pool of processes, which are started when they are needed.
 
     Work on a study goes to an idle process whose last work was on the same study, if there is one, because that process
-    still has the model.
+    still has the study's model in memory.
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
 """URL paths that contain the name of a study.
 
-A name is one percent-encoded segment of the path, so that a study called `spring/trials` is not confused with the
-trials of `spring`. Servers usually decode a path before it is routed, which loses the difference. Here routes match the
-encoded path, and only the name is decoded.
+A study's name is one percent-encoded segment of the path: `/v1/studies/spring%2Ftrials` is the study `spring/trials`,
+but `/v1/studies/spring/trials` are the trials of the study `spring`. If the whole path were decoded before routing, as
+is usual, both would be the same. Here routes match the encoded path, and only the name is decoded afterwards.
 """
 
 from urllib.parse import quote, unquote

@@ -1,4 +1,7 @@
-"""Answers waiting requests for a policy's actions in batches, because many states take little longer than one."""
+"""Answers requests for a policy's actions in batches.
+
+Computing the actions for many states at once takes little longer than for one state.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -11,15 +14,15 @@ Ask: TypeAlias = Callable[[Sequence[Any]], Awaitable[dict[str, Any]]]
 
 
 class Questions:
-    """Answers the requests of many clients for the policy's actions in some states, in batches.
+    """Answers requests for the policy's actions in batches, each of which may hold the states of many clients.
 
-    Requests that arrive while a batch is being answered wait for the next one.
+    Requests that arrive while a batch is being answered wait for the next batch.
 
     Parameters
     ----------
     ask
-        Async function that computes a batch: it takes the states of several clients, and returns a dict for all of them
-        like the one that `answer` returns for one client.
+        Async function that computes a batch. It takes a list of states, and returns a dict with the `predictions`, one
+        for each state, and the number of `evaluations` that the policy was fitted to.
     """
 
     def __init__(self, ask: Ask) -> None:

@@ -102,7 +102,7 @@ def study_routes(service: Service) -> APIRouter:
 
 
 def session_routes(tokens: TokenFile | None, sessions: Sessions | None) -> APIRouter:
-    """Return the routes by which the dashboard signs in and out, and the one that says whether the service runs."""
+    """Return the routes for signing in to and out of the dashboard, and a health check of the service."""
     routes = APIRouter(default_response_class=Json)
 
     @routes.get("/healthz", summary="Whether the service runs")

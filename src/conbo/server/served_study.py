@@ -63,10 +63,10 @@ class ServedStudy:
         return trials[number]
 
     def writable(self) -> Study:
-        """Return the `Study`, which can be changed.
+        """Return the study as a `Study` object, through which it can be changed.
 
-        Raises StudyError if the study has a function of the user's own (such as `feasible`) or a method of the user's
-        own. The database does not store their code, so the service cannot use them.
+        Raises StudyError if the study has a function (such as `feasible`) or a method of the user's own. The database
+        does not store the code of functions and methods, so the service cannot use them.
         """
         if self._study is None:
             raise StudyError(self.why_read_only)
@@ -82,7 +82,7 @@ class ServedStudy:
             return dict(self._counted[1])
 
     def status(self) -> dict[str, Any]:
-        """Return settings and progress, with the keys of `conbo status --json` and one more, `read_only`.
+        """Return the study's settings and progress, with the keys of `conbo status --json` and the key `read_only`.
 
         `read_only` says why the service cannot change the study, and is None if it can.
         """

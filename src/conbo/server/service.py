@@ -183,8 +183,8 @@ class Service:
         body
             The fields of the request.
         is_gone
-            Async function that returns whether the client has closed its connection. It is called when all earlier
-            requests for trials of this study are answered.
+            Async function that returns whether the client has closed its connection. It is called once all earlier
+            requests for trials of this study have been answered.
 
         Returns
         -------
@@ -212,8 +212,8 @@ class Service:
     async def tell(self, name: str, number: int, body: dict[str, Any]) -> dict[str, Any]:
         """Record the outcomes of a trial; return whether they count as its result (`stands`), and the trial.
 
-        They do not count if the trial had already ended with another result, such as that of another client. A repeated
-        request changes nothing.
+        Outcomes do not count if the trial had already ended with another result, for example from another client. A
+        repeated request changes nothing.
         """
         study = await self.study(name)
         told = Outcomes(body["reward"], body["noise"], with_cost(body["outcomes"], body["cost"]))
@@ -222,7 +222,8 @@ class Service:
     async def fail(self, name: str, number: int, body: dict[str, Any]) -> dict[str, Any]:
         """Record that a trial has failed; return whether the failure counts (`stands`), and the trial.
 
-        It does not count if the client no longer has the trial.
+        The failure does not count if the trial had already ended with another result, or was taken over by another
+        worker or client.
         """
         study = await self.study(name)
         return await self._ended(study, number, fail_for, body["worker"], str(body["error"]))
@@ -235,7 +236,7 @@ class Service:
         return {"number": number, "lease": lease}
 
     async def release(self, name: str, number: int, body: dict[str, Any]) -> dict[str, Any]:
-        """Give a trial back, so that others can get it; return the trial's number."""
+        """Give up the lease of a trial, so that another worker or client can evaluate it; return the trial's number."""
         study = await self.study(name)
         await self._known(study, number)
         await self.write(release_for, study.writable(), _owner(body["worker"]), number)
@@ -267,7 +268,7 @@ class Service:
         SettingError
             If there are more than 1000 states.
         StudyError
-            If the study cannot be changed by the service, for example because its method is the user's own.
+            If the study has a function or method of the user's own, which the service does not have.
         ConboError
             If no trial is completed yet.
         """
@@ -309,7 +310,10 @@ class Service:
         return {"stands": stands, "trial": trial_record(await self._known(study, number))}
 
     async def _looked_at(self, study: ServedStudy, look: Callable[..., Result], *arguments: Any) -> Result:
-        """Run `look`, which reads a study, in a thread; return its result. Raise UnknownError if the study is gone."""
+        """Run `look`, which reads a study, in a thread, and return its result.
+
+        Raises UnknownError if the study no longer exists.
+        """
         try:
             return await self.read(look, *arguments)
         except StudyError as error:

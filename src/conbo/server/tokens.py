@@ -1,7 +1,8 @@
 """Access tokens of the service; a file stores their hashes.
 
-A token has one of three rights: to read studies ("read"), to ask and tell as well ("run"), or to create studies as well
-("admin"). A running service reads the file again whenever it changes. `access.py` checks the token of each request.
+A token has one of three rights. With "read", its holder can read studies; with "run", also ask for trials and tell
+results; and with "admin", also create studies. A running service reads the file again whenever it changes. `access.py`
+checks the token of each request.
 """
 
 import hashlib

@@ -25,11 +25,11 @@ def ask(
 ) -> list[Trial]:
     """Return n trials to evaluate, which belong to the caller for `lease` seconds, or for good if `lease` is None.
 
-    `state` is the state that the environment has set; if it is None, the method chooses the state. By default the
-    trials belong to this process. With an `owner`, which is a name for one request of a client of the HTTP service,
-    they belong to this name instead. If the owner already has trials, these are returned again, so that a request whose
-    response was lost can be repeated. With a `total`, no trial is added once this many trials of the study are
-    completed or leased, so fewer than n trials may be returned.
+    `state` is the state that the environment has set; if it is None, the method chooses the state. The HTTP service
+    passes an `owner`, which names one request of a client. The trials then belong to this owner. If the owner already
+    has trials, these are returned again, so that a client can repeat a request whose response was lost. With a `total`,
+    no trial is added once this many trials of the study are completed or leased, so fewer than n trials may be
+    returned.
     """
     if lease is not None:
         check_lease(lease)

@@ -9,7 +9,7 @@ from conbo.spaces import Categorical, Parameter, Value, is_number
 
 
 def seed_in(cell: Any) -> int:
-    """Convert a cell such as 7, "7" or 7.0 to a seed, which is an integer; raise PointError if it is not a seed."""
+    """Convert a cell such as 7, "7" or 7.0 to an integer seed; raise PointError if the cell does not hold a seed."""
     value = int(cell) if isinstance(cell, str) and cell.strip().isdecimal() else number_in(cell)
     seed = int(value) if is_number(value) and float(value).is_integer() else -1
     if not is_seed(seed):
@@ -28,10 +28,10 @@ def value_in(parameter: Parameter, cell: Any) -> Any:
 
 
 def meant_choice(text: Any, meant: Sequence[Value]) -> Any:
-    """Return the choice that a string stands for, or the string itself if it stands for none.
+    """Return the only choice in `meant`, or `text` itself if `meant` is empty.
 
-    `meant` holds the choices that match the string: at most one, unless the string is ambiguous. Raises PointError if
-    it holds several, such as 1 and "1".
+    `meant` holds all choices of a parameter that match `text`. Raises PointError if there are several, such as 1
+    and "1".
     """
     if len(meant) > 1:
         raise PointError(f"a string must stand for one choice, but {text!r} stands for {meant[0]!r} and {meant[1]!r}.")

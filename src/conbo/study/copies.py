@@ -59,9 +59,9 @@ def _put(part: Path, target: Path) -> None:
 
 
 def _end_turns(path: Path) -> None:
-    """In a copied database, end every worker's turn, which is its sole right to suggest trials of a study.
+    """End all turns in a copied database; a turn is a worker's sole right to suggest trials of a study.
 
-    These workers continue with the original database, so none of them would end its turn in the copy.
+    The workers continue with the original database, so none of them would end its turn in the copy.
     """
 
     def end(connection: Connection) -> None:

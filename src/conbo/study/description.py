@@ -61,7 +61,7 @@ class Settings:
         return self.method if isinstance(self.method, str) else self.method.name
 
     def to_record(self) -> dict[str, Any]:
-        """The settings as a dict that JSON can hold: functions by name, and the user's own `Method` as a dict."""
+        """The settings as a dict that JSON can hold; functions become names, and the user's own `Method` a dict."""
         record = {
             "space": self.space.to_dict(),
             "direction": self.direction,
@@ -94,8 +94,8 @@ def from_record(record: Mapping[str, Any], mine: Settings | None = None) -> Sett
     """Restore settings from their record, the dict that `Settings.to_record` returned.
 
     Functions and other objects that a record cannot hold are taken from `mine`, the settings that the user has given.
-    Raises RecordError, which names the field, if the record is damaged or a later version of conbo wrote it, and
-    StudyError if a function is needed that `mine` does not have.
+    Raises RecordError, which names the field, if the record is damaged or was written by a later version of conbo.
+    Raises StudyError if a function is needed that `mine` does not have.
     """
     optional = tuple(field.name for field in fields(Settings) if field.default is not MISSING)
     names = [field.name for field in fields(Settings) if field.name not in optional]

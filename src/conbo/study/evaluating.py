@@ -92,7 +92,7 @@ class Evaluating:
             The run ends when the next evaluation is expected to gain less than this, in units of reward.
         finish
             "best-observed" reserves the last evaluations, one for each state, for improving the best reward that was
-            observed in that state. There must be finitely many states, and fewer than `evaluations`.
+            observed in that state. The number of states must be finite and less than `evaluations`.
         on_interrupt
             After Ctrl-C, "wait" for running evaluations or "cancel" them. A second Ctrl-C always cancels.
         lease
@@ -187,5 +187,5 @@ class Evaluating:
 
 
 def _shown_by(bar: Progress, progress: bool) -> AbstractContextManager[None]:
-    """Context in which log messages are printed above the progress bar, if `progress` says that there is a bar."""
+    """Context in which log messages are printed above the progress bar; it does nothing if `progress` is False."""
     return listening(bar.note) if progress else nullcontext()

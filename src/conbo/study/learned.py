@@ -22,8 +22,7 @@ class Learned:
         Returns
         -------
         float
-            The total, in which trials whose cost is not known count with their expected cost; 0 in a study without
-            costs.
+            The total; 0 in a study without costs. If the cost of a trial is not known, its expected cost is used.
         """
         return sum(self._shared.up_to_date().total_cost())
 
@@ -35,9 +34,9 @@ class Learned:
         Returns
         -------
         list of dict
-            One dict per state, with the `state`, and the `action`, `reward` and `number` of its best trial, which are
-            None if the state has no trial that counts. States of probability zero are listed only if they have such a
-            trial.
+            One dict per state, with the `state`, and the `action`, `reward` and `number` of its best trial. If the
+            state has no trial that counts, these three are None. States of probability zero are listed only if they
+            have a trial that counts.
 
         Raises
         ------

@@ -1,9 +1,9 @@
 """Gives the trials of lost workers to other workers.
 
-A worker that ends hands its trials back immediately (`hand_back`). If it dies without doing so, the leases on its
-trials run out, because its heartbeat (`heartbeat.py`) no longer renews them; on the same machine, `workers.is_gone`
-detects the death sooner. Then another worker takes the trials over (`take_over`). A trial that has lost too
-many workers is assumed to crash them, and fails.
+Before a worker ends, it hands back its unfinished trials (`hand_back`). If it dies without doing so, the leases on its
+trials run out, because its heartbeat (`heartbeat.py`) no longer renews them. Workers on the same machine notice the
+death sooner, by `workers.is_gone`. Another worker then takes the trials over (`take_over`). After too many lost
+workers, the trial itself is assumed to crash them, and is recorded as failed.
 """
 
 from collections.abc import Collection
@@ -26,11 +26,11 @@ class LostWorkers(StudyRows):
     def take_over(
         self, worker: str, lease: float, in_hand: Collection[int], max_lost_workers: int = MAX_LOST_WORKERS
     ) -> Trial | None:
-        """Lease to `worker` a trial whose lease has ended or whose worker is gone.
+        """Find a trial whose lease has ended or whose worker is gone, and lease it to `worker` for `lease` seconds.
 
         Return the trial, or None if there is none. Trials that were enqueued or handed back count as trials whose lease
-        has ended. `in_hand` holds the numbers of trials to skip, such as those that `worker` already evaluates. A trial
-        fails once it has lost `max_lost_workers` workers that had begun to evaluate it.
+        has ended. `in_hand` holds the numbers of trials to skip, such as those that `worker` already evaluates. If
+        `max_lost_workers` workers were lost while evaluating a trial, it is recorded as failed instead.
         """
 
         def left_behind(connection: Connection) -> list[Row[Any]]:
@@ -58,7 +58,10 @@ class LostWorkers(StudyRows):
         return self._database.write(take, lasting=False) if self._database.read(left_behind) else None
 
     def hand_back(self, worker: str, number: int | None = None) -> None:
-        """Give back all trials that are leased to this worker, or the one with this number, for others to take over."""
+        """End this worker's lease on the trial with this number, so that others can take the trial over.
+
+        If `number` is None, end all leases of this worker.
+        """
         these = self._leased_to(worker)
         free = update(TRIALS).where(these if number is None else and_(these, TRIALS.c.number == number))
         self._database.write(

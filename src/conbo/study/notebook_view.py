@@ -1,4 +1,4 @@
-"""The text and the HTML by which a notebook shows a study: settings, progress and policy."""
+"""The text and HTML that a notebook shows for a study: its settings, progress and policy."""
 
 from collections import Counter
 from typing import TYPE_CHECKING

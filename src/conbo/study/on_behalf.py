@@ -1,8 +1,8 @@
 """Asks, tells, fails, renews and releases trials on behalf of clients of the HTTP service.
 
-Clients cannot reach the database themselves. A client that asks for trials also gets the name under which these trials
-are leased, their `owner`, and sends this name with its results. An owner is not tied to a process of this machine, so
-it keeps its trials when the service's process ends.
+Clients cannot reach the database themselves. The trials of a request are leased under a name, their `owner`. The client
+gets this name together with the trials, and sends it back with its results. An owner is not tied to a process of this
+machine, so it keeps its trials when the service's process ends.
 """
 
 from conbo.setting_rules import at_least
@@ -34,15 +34,19 @@ def tell_for(study: Study, owner: str | None, number: int, told: Outcomes) -> bo
 
 
 def fail_for(study: Study, owner: str | None, number: int, error: str) -> bool:
-    """Record a failure for a client, as `Study.fail` does; return False if the client no longer has the trial."""
+    """Record for a client that a trial has failed, as `Study.fail` does, and return True.
+
+    `owner` is the name under which the client leased the trial. If the trial no longer belongs to `owner`, record
+    nothing and return False.
+    """
     return fail(study._shared, number, error, owner)
 
 
 def renew_for(study: Study, owner: str, number: int, lease: float) -> None:
-    """Extend a client's lease of a trial, as `Study.renew` does; `owner` is the name under which it is leased."""
+    """Extend a client's lease on a trial, as `Study.renew` does; the trial is leased under the name `owner`."""
     renew(study._shared, number, owner, lease)
 
 
 def release_for(study: Study, owner: str, number: int) -> None:
-    """Give a client's trial back, as `Study.release` does; `owner` is the name under which it is leased."""
+    """Give a client's trial back, as `Study.release` does; the trial is leased under the name `owner`."""
     release(study._shared, number, owner)

@@ -38,7 +38,7 @@ def _bar_class() -> type[Any]:
 
 
 def evaluation_bar(wanted: int, show: bool) -> Any:
-    """Return a context with a progress bar for `wanted` evaluations of a validation; it is invisible unless `show`."""
+    """Return a progress bar for a validation of `wanted` evaluations; the bar is invisible if `show` is False."""
     return _bar_class()(total=wanted, desc="validating", unit="evaluation", miniters=1, disable=not show)
 
 

@@ -60,9 +60,9 @@ class Proofs:
             Number of evaluations, in total.
         states
             States to evaluate in, instead of fresh ones drawn from P[s]. All means are over these states, equally
-            weighted. If there are at least four evaluations for each state, two for each action, the intervals are for
-            the mean over exactly these states. Otherwise each action is evaluated only once in each state, and the
-            intervals treat the states as a random sample of similar ones.
+            weighted. With at least four evaluations per state (two per action), the intervals are for the mean over
+            exactly these states. Otherwise each action is evaluated only once in each state, and the intervals treat
+            the states as a random sample of similar ones.
         workers, executor
             As in `run`.
         progress

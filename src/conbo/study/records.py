@@ -297,11 +297,10 @@ class Records(LostWorkers):
         return self._database.write(work)
 
     def take_enqueued(self, numbers: Sequence[int], worker: str, lease: float | None = None) -> list[int]:
-        """Assign enqueued trials to the worker, for `lease` seconds or, if that is None, for good.
+        """Assign enqueued trials to the worker for `lease` seconds, or for good if `lease` is None.
 
-        `numbers` are the trials to assign; those that another worker has taken meanwhile are left out. Return
-        those of `numbers` that `worker` has now, including any that it had before, so that a repeated call returns the
-        same numbers.
+        `numbers` are the numbers of the trials. Trials that another worker has taken first are skipped. Return
+        those of `numbers` that now belong to `worker`, including any that it already had before the call.
         """
 
         def work(connection: Connection) -> list[int]:

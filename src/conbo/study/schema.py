@@ -119,7 +119,10 @@ def newest_version() -> int:
 
 
 def schema_version(connection: Connection) -> int:
-    """The version of the database's tables, 0 if there are none; raises StorageError if a later conbo made them."""
+    """The version of the database's tables; 0 if there are none.
+
+    Raises StorageError if a later version of conbo created or migrated them.
+    """
     if not inspect(connection).has_table(VERSIONS.name):
         return 0
     version = connection.scalar(select(VERSIONS.c.version)) or 0

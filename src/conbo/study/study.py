@@ -67,18 +67,18 @@ class Study(TrialTables, Learned, Evaluating, Proofs):
         the results of this study, and the model learns how far to trust them (a warm start).
     reward_range
         Known limits of the expected reward, such as (0, 1) for an accuracy or (0, None) for a waiting time. Predictions
-        stay inside; single rewards may exceed the limits because of noise.
+        stay within these limits; single rewards may exceed them because of noise.
     common_random_numbers
         Whether the method also chooses the seed of every trial, so that a simulator can give several actions the same
         randomness.
     seeds
-        All seeds that there are, for example the numbers of recorded days. The policy then optimizes the mean reward
-        over them. Implies `common_random_numbers`.
+        All possible seeds, for example the numbers of recorded days. The policy then optimizes the mean reward over
+        these seeds. Implies `common_random_numbers`.
     outcome_constraints
         Limits on outcomes that are told with the rewards, such as ``{"wait": conbo.AtMost(5)}``. They are learned.
     confidence
         Least probability with which the policy's actions satisfy all learned limits, in states where some action can
-        reach it; 0.95 by default.
+        reach this probability; 0.95 by default.
     failures
         "learn" predicts where evaluations fail, from the second failed trial on; "ignore" does not. By default a new
         study learns, and a stored one continues as it was begun.
@@ -181,7 +181,7 @@ class Study(TrialTables, Learned, Evaluating, Proofs):
         return line_of(self)
 
     def _repr_html_(self) -> str:
-        """Return the HTML by which a notebook shows settings, progress and policy."""
+        """Return HTML that shows the settings, progress and policy of the study in a notebook."""
         from conbo.study.notebook_view import html_of
 
         return html_of(self)

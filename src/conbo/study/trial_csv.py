@@ -50,7 +50,7 @@ def write_csv(path: str | Path, space: Space, trials: Iterable[Trial]) -> None:
 
 
 def _replace(path: Path, content: bytes) -> None:
-    """Write a file in one step, so that an error leaves the former one as it was."""
+    """Write a file in one step, so that an error leaves the old file unchanged."""
     if path.exists() and not path.is_file():  # a pipe or a device, which cannot be replaced
         path.write_bytes(content)
         return

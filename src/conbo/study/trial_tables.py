@@ -78,8 +78,8 @@ class TrialTables:
         StudyError
             If a column is missing, or a value in a row is missing or invalid; the message lists all such rows.
         RewardError
-            If the file has noise variances and earlier trials have none, or the other way round, if a constrained
-            outcome is missing, or if a cost that the study learns is not positive.
+            If the file has noise variances and earlier trials have none, or vice versa; if a constrained outcome is
+            missing; or if a cost that the study learns is not positive.
         TrialError
             If a seed is not one of the study's `seeds`.
 
@@ -142,8 +142,8 @@ class TrialTables:
         StudyError
             If a column is missing, or a value in a row is missing or invalid; the message lists all such rows.
         RewardError
-            If the results have noise variances and earlier trials have none, or the other way round, if a constrained
-            outcome is missing, or if a cost that the study learns is not positive.
+            If the results have noise variances and earlier trials have none, or vice versa; if a constrained outcome is
+            missing; or if a cost that the study learns is not positive.
         TrialError
             If a seed is not one of the study's `seeds`.
 

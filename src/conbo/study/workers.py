@@ -51,9 +51,10 @@ def is_gone(worker: str) -> bool:
 
 @lru_cache(maxsize=1)
 def _machine() -> str:
-    """A hash that is equal for all processes of one machine and container, which see each other's process ids.
+    """A hash that is the same for all processes of one machine or, inside a container, of this container.
 
-    The host name is not enough, because containers may have the same host name, even on one machine.
+    These are the processes that see each other's process ids. The host name alone does not identify them, because
+    containers may have the same host name, even on one machine.
     """
     parts = [socket.gethostname()]
     with suppress(OSError):  # the file exists only on Linux
