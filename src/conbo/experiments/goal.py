@@ -6,6 +6,7 @@ mean difference is smaller, so all rivals are tested.
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
@@ -97,21 +98,18 @@ def goal_table(runs: Mapping[Key, Run], as_published: bool = False) -> str:
     return markdown(rows)
 
 
-def standing_sentence(runs: Mapping[Key, Run]) -> str:
-    """A sentence that says where the default is better than the best rival, level with it, or worse than some rival.
+def standing_sentence(runs: Mapping[Key, Run], as_published: bool = False) -> str:
+    """A sentence that counts where the default is better than the best rival, level with it, or worse than some rival.
 
     The default counts as level unless the bootstrap interval and the sign-flip test both find a difference. It also
-    counts as level if both methods end with at most a millionth of their initial opportunity costs.
+    counts as level if both methods end with at most a millionth of their initial opportunity costs. With
+    `as_published`, rivals that were run with a model other than their published one are left out.
     """
-    found: dict[Standing, list[str]] = {"better": [], "level": [], "worse": []}
-    for duel in duels(runs):
-        found[duel.standing].append(f"{duel.where} ({', '.join(duel.ahead) or duel.rival})")
-    total = sum(map(len, found.values()))
-    parts = [f"better than the best rival of all on {len(found['better'])} of {total} problems"]
-    parts += [f"level with it on {len(found['level'])}{_listed(found['level'])}"]
-    parts += [f"worse than some rival on {len(found['worse'])}{_listed(found['worse'])}"]
-    return f"By the bootstrap and the sign-flip test, `{DEFAULT_METHOD}` is {parts[0]}, {parts[1]}, and {parts[2]}."
-
-
-def _listed(names: list[str]) -> str:
-    return f": {'; '.join(names)}" if names else ""
+    found = list(duels(runs, as_published))
+    counts = Counter(duel.standing for duel in found)
+    worse = "; ".join(f"{duel.where} ({', '.join(duel.ahead)})" for duel in found if duel.ahead)
+    return (
+        f"By the bootstrap and the sign-flip test, `{DEFAULT_METHOD}` is better than the best rival on "
+        f"{counts['better']} of {len(found)} problems, level with it on {counts['level']}, and worse than some rival on "
+        f"{counts['worse']}{worse and f': {worse}'}."
+    )
