@@ -110,6 +110,6 @@ def standing_sentence(runs: Mapping[Key, Run], as_published: bool = False) -> st
     worse = "; ".join(f"{duel.where} ({', '.join(duel.ahead)})" for duel in found if duel.ahead)
     return (
         f"By the bootstrap and the sign-flip test, `{DEFAULT_METHOD}` is better than the best rival on "
-        f"{counts['better']} of {len(found)} problems, level with it on {counts['level']}, and worse than some rival on "
-        f"{counts['worse']}{worse and f': {worse}'}."
+        f"{counts['better']} of {len(found)} problems, level with it on {counts['level']}, "
+        f"and worse than some rival on {counts['worse']}{worse and f': {worse}'}."
     )
