@@ -215,10 +215,11 @@ def whitened(slope: Tensor, tables: PeakTables) -> Tensor:
 
 
 def outcome(b: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
-    """Return the mean (c, N) of the observation Z given each of N draws of the state's function, and its variance (c,).
+    """Return the mean (c, N) and variance (c,) of the candidate's observation Z, given a draw of the reward function.
 
-    The variance is the same for all draws.  There are c pairs of a candidate and a state.  `b` (c, p) are the whitened
-    slopes of the posterior means at p actions as functions of Z (see `whitened`).
+    There are c pairs of a candidate and a state, and N draws of the function in each state.  The variance is the same
+    for all draws.  `b` (c, p) says how fast the posterior mean at each of p actions changes with Z, after whitening
+    (see `whitened`).
     """
     left = 1 - b.square().sum(-1)
     return b @ tables.normals.mT, left.clamp(1e-6, 1.0)

@@ -256,6 +256,7 @@ _ALTERNATIVES = [
         replace(sweep, problems=[problem], methods=alternatives(problem), seeds=5, final_round=False),
     )
 ]
+_FRESH_RIVALS = [*named("conbo-5", DEFAULT_METHOD), *with_our_model("conbo-5")]
 _FRESH_SEEDS = [
     replace(
         _AMBULANCES,
@@ -263,13 +264,14 @@ _FRESH_SEEDS = [
         first_seed=10,
         seeds=40,
     ),
-    replace(_WAREHOUSES, methods=named("conbo-5", DEFAULT_METHOD), first_seed=10),
+    replace(_WAREHOUSES, methods=_FRESH_RIVALS, first_seed=10),
+    replace(_WAREHOUSES, methods=_FRESH_RIVALS, problems=["assemble_to_order:demand_enters=production_time"]),
     replace(
-        _WAREHOUSES,
-        problems=["assemble_to_order:demand_enters=production_time"],
-        methods=[*named("conbo-5", DEFAULT_METHOD), *with_our_model("conbo-5")],
+        _NETWORKS,
+        methods=[*named("transfer-ei", DEFAULT_METHOD), *with_either_prior("scot")[1:]],
+        first_seed=10,
     ),
-    replace(_NETWORKS, methods=named("transfer-ei", DEFAULT_METHOD), first_seed=10),
+    replace(_SYNTHETIC, methods=_FRESH_RIVALS, first_seed=20),
 ]
 
 FIGURES = {

@@ -112,9 +112,10 @@ class ActionFunctions:
         return mean, slope + self.slope_constant[:, None], correlation
 
     def lines_at(self, actions: Tensor) -> tuple[Tensor, Tensor]:
-        """Return means and slopes (r, q) of the r functions mean + z slope, each at q actions of its own.
+        """Return `mean` and `slope` (r, q) of r functions of the action, each at its own q actions.
 
-        These `actions` (r, q, width) are scaled inputs.
+        Each function is mean + z · slope, where z is the standardized new reward. `actions` (r, q, width) are scaled
+        inputs.
         """
         if not self._is_compiled(actions):
             return self.at(actions)[:2]

@@ -2,9 +2,9 @@
 
 Pseudo-observations (sites) replace the clipped rewards.  They depend on the hyperparameters, so the search for a mode
 alternates with expectation propagation, which computes them.  While the sites are fixed, the search treats them as
-ordinary observations: the gradient of the resulting Gaussian log-density is also that of the log evidence that
-expectation propagation estimates.  All models get the sites of the most probable one, which makes their evidence
-comparable.
+ordinary observations.  The resulting Gaussian log-density has the same gradient as the log evidence that expectation
+propagation estimates.  Each mode is a model.  All models get the sites of the most probable one, which makes their
+evidence comparable.
 """
 
 from torch import Tensor

@@ -35,11 +35,12 @@ def weighted_gradient(
 ) -> Features:
     """Return the gradients of Σ_j weights[..., i, j] k(here_i, there_j) with respect to each of p points here_i.
 
-    k is the product kernel with variance `outputscale` and the named profiles of states and actions. `here` and `there`
-    are pairs of tensors: scaled inputs of the points' states, and scaled inputs of their actions. The tensors of `here`
-    are (p, width), and those of `there` (m, width), or (p, m, width) if each here_i has m points of its own. The width
-    of states may differ from that of actions. `weights` is (..., p, m). The result is a pair of gradients
-    (..., p, width), with respect to the states and to the actions.
+    k is the product of a kernel over states and a kernel over actions, times the variance `outputscale`. `profiles`
+    names the function of distance of each kernel, such as "matern52". `here` and `there` are pairs of tensors: scaled
+    inputs of the points' states, and scaled inputs of their actions. The tensors of `here` are (p, width), and those of
+    `there` (m, width), or (p, m, width) if each here_i has m points of its own. The width of states may differ from
+    that of actions. `weights` is (..., p, m). The result is a pair of gradients (..., p, width), with respect to the
+    states and to the actions.
     """
     *lead, p, m = weights.shape
     batches = np.ascontiguousarray(weights.reshape(prod(lead), p, m).numpy())

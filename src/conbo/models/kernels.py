@@ -313,7 +313,10 @@ class ProductKernel(Kernel):
         return {"type": "product", **factors_record(self), "outputscale": self.outputscale}
 
     def page_columns(self) -> tuple[int, ...] | None:
-        """Return an empty tuple: the report's web page needs no tables, as it computes this kernel from distances."""
+        """Return the columns for which the report's web page needs a table of kernel values: none for this kernel.
+
+        The page computes this kernel from distances.
+        """
         return ()
 
 

@@ -36,7 +36,7 @@ class Model(Protocol):
 
 @runtime_checkable
 class FitsInSteps(Protocol):
-    """A model that may fit its hyperparameters to only the first rewards, so that one fit serves many suggestions."""
+    """A model that can keep its hyperparameters while new rewards come in, and fits them again only now and then."""
 
     def fitted_rewards(self, n: int) -> int:
         """Return how many of n rewards, from the first on, are used to fit hyperparameters and standardize rewards."""

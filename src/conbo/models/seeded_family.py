@@ -97,8 +97,7 @@ class SeededFamily(ExtendedFamily):
         """Return parameters to start a fit from, given the fitted parameters (p,) of the family without seeds.
 
         The result has these parameters and initial ones for the effects of seeds. `noise` is the fitted noise variance
-        of the family without seeds. The effects start with this total variance, or with exp(LEAST_SHARE) if that is
-        larger.
+        of the family without seeds. The variances of the effects start from it, but not below 0.01.
         """
         own = parameters[None]
         level = torch.tensor([noise], dtype=own.dtype).log().clamp_min(LEAST_SHARE)

@@ -310,8 +310,8 @@ class WorthOfGains:
     def gradient(self, weights: Tensor) -> Tensor:
         """Return the gradients (k, d) of Σ_i weights[:, i] values[:, i] with respect to the k candidates.
 
-        The sum, with `weights` (k, m), is over the m states. The states' highest posterior means before the new reward
-        are constants, because they do not depend on the candidate.
+        The sum, with `weights` (k, m), is over the m states, and `values` (k, m) are the gains. The highest posterior
+        mean of a state before the new reward does not depend on the candidate, so it is a constant.
         """
         return self.process.gradient(weights * self.derivative)
 

@@ -25,8 +25,8 @@ CHECKING_SEED = 0  # seed of these replications
 def assemble_to_order_constrained() -> Problem:
     """Assemble to order with a learned limit on the mean number of units in stock.
 
-    The mean stock must be at most 12 units, and every evaluation measures it. The best known base-stock levels of the
-    problem without the constraint violate it in every state.
+    The mean stock must be at most 12 units. It is not known in advance; every evaluation measures it. The best known
+    base-stock levels of the problem without the constraint violate it in every state.
 
     Returns
     -------
