@@ -21,7 +21,7 @@ NAMES = {
 GRIDS = {"optuna": "Optuna: k states, each on its own", "ax": "Ax: k states, each on its own"}
 
 # The numbers k of grid states that are tried, by library and problem. The one with the lowest final cost is shown.
-# A run of Ax with noisy rewards takes up to half an hour, so fewer k are tried: those that are best for Optuna.
+# A run of Ax with noisy rewards takes up to a quarter of an hour, so fewer k are tried: those that are best for Optuna.
 GRID_SIZES: Mapping[Library, Mapping[str, Sequence[int]]] = {
     "optuna": {
         "branin": (3, 5, 8, 12),
