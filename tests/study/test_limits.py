@@ -79,7 +79,7 @@ def test_a_study_file_has_constraints(tmp_path: Path) -> None:
     parameters = '[states]\ns = {type = "real", low = 0, high = 1}\n[actions]\nx = {type = "real", low = 0, high = 1}\n'
     path.write_text('constraints = ["x <= s"]\n' + parameters)
     assert read_study_file(path).space.constraints == ("x <= s",)
-    for text, reason in (('"x <= s"', "must be a list of texts"), ('["x <= y"]', "unknown parameter 'y'")):
+    for text, reason in (('"x <= s"', "must be a list of strings"), ('["x <= y"]', "unknown parameter 'y'")):
         path.write_text(f"constraints = {text}\n{parameters}")
         with pytest.raises(SettingError, match=f"study.toml: .*{reason}"):
             read_study_file(path)
