@@ -57,6 +57,7 @@ PAGE: dict[Any, Any] = {
 Draw = TypeVar("Draw", bound=Callable[..., Figure])
 FEW_DECADES = 30.0  # ratio of the ends of a log axis below which labels between the decades are added
 PANEL = (3.7, 3.0)  # width and height of a panel, in inches
+LETTERS, LETTERS_OF_LINE = 60, 8  # letters of a legend that fit below a panel, and the width of a line in letters
 DOTS_PER_INCH = 150
 
 
@@ -75,13 +76,14 @@ def style_of(method: str, methods: Sequence[str] = ()) -> dict[str, Any]:
     """The color and line style of a method, as options of matplotlib.
 
     Methods in the dict `STYLES` have fixed styles. A label such as `revi/auto` or `revi noise=auto`, which stands for
-    one of these methods with another model, gets the color of that method and a dotted line. All other methods get the
-    colors in `OTHERS` by their order in `methods`, the methods of all panels of the figure.
+    one of these methods with another model, gets the color of that method. Its line is dotted, or for another prior on
+    the noise alone, dashed and dotted. All other methods get the colors in `OTHERS` by their order in `methods`, the
+    methods of all panels of the figure.
     """
     name = _base(method)
     if name in STYLES:
         color, dashes = STYLES[name]
-        dashes = dashes if name == method else ":"
+        dashes = dashes if name == method else ":" if "/" in method else "-."
     else:
         unknown = [label for label in methods if _base(label) not in STYLES]
         color, dashes = OTHERS[unknown.index(method) % len(OTHERS)], "-"
@@ -158,7 +160,8 @@ def draw_comparisons(comparisons: Sequence[Comparison], columns: int = 2) -> Fig
     columns = min(columns, len(comparisons))
     rows = -(-len(comparisons) // columns)
     methods = methods_of(comparisons)
-    legend_columns = 5 if columns > 1 else 2
+    widest = max(map(len, methods))
+    legend_columns = max(2, min(5, columns * LETTERS // (widest + LETTERS_OF_LINE)))
     figure, axes = panels(rows, columns, legend_rows=-(-len(methods) // legend_columns))
     for panel, comparison in zip(axes.flat, comparisons, strict=False):
         draw_costs(panel, comparison, methods)
