@@ -58,7 +58,7 @@ def seconds_of(task: Task) -> Iterator[tuple[float, float]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=SEEDS)
+    parser.add_argument("--seeds", type=int, default=SEEDS, choices=range(1, SEEDS + 1), metavar="N")
     seeds = parser.parse_args().seeds
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)

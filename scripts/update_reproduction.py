@@ -50,10 +50,11 @@ README_PROBLEMS = {
 }
 ALTERNATIVES = """\
 Another way is to use another library: Optuna or Ax for a few states one by one, or BoTorch at states drawn from their
-distribution P[s]. All get the same number of evaluations. For Optuna, the table shows the result with the number of
-states, in parentheses, that was best in hindsight. Ax, which is slow if rewards are noisy, has Optuna's number on the
-ambulances and on assemble to order. Costs are means ± standard errors of {seeds} (`conbo reproduce alternatives`). So
-few seeds show no difference at the 5 % level, however large it is: read the columns as indications."""
+distribution P[s]. All get the same number of evaluations. For Optuna and Ax, the table shows the result with the
+number of states, in parentheses, that was best in hindsight, which favors them; on the ambulances and on assemble to
+order, Ax, which is slow if rewards are noisy, was run only with Optuna's number. Costs are means ± standard errors of
+{seeds} (`conbo reproduce alternatives`). So few seeds show no difference at the 5 % level, however large it is: read
+the columns as indications."""
 README_METHODS = {"conbo": "`conbo`", "expected-improvement": "expected improvement", "uniform": "random search"}
 REFERENCES = {"methods": "uniform"}  # with which method others in a figure are compared, if not with the default
 SUMMARIZED = ("widths", "global")  # one table of final costs, instead of one for each of many problems
@@ -141,9 +142,9 @@ def settings_table() -> str:
 def made_table(runs: dict[Key, Run]) -> str:
     """Return a table of how many runs of each figure are complete, what the current code says of them, and their time.
 
-    The time, in hours of one core, is that of fits and suggestions, without evaluations and scores.
+    The time, in hours, is the wall time of fits and suggestions, without evaluations and scores.
     """
-    rows = [["figure", "complete runs", "of", "made by this code", "confirmed", "stale", "core-hours"]]
+    rows = [["figure", "complete runs", "of", "made by this code", "confirmed", "stale", "hours"]]
     for figure in FIGURES.values():
         mine, states = figure.select(runs), state_counts(figure, runs)
         numbers = [sum(run.is_complete for run in mine), len(figure.tasks())]
@@ -166,7 +167,8 @@ def summary_of(comparisons: Iterable[Comparison]) -> str:
     """Return a table of final opportunity costs, with a row for each method and a column for each problem."""
     listed = list(comparisons)
     rows = [["final opportunity cost", *(comparison.problem for comparison in listed)]]
-    for method in dict.fromkeys(method for comparison in listed for method in sorted(comparison.methods)):
+    methods = {method for comparison in listed for method in comparison.methods}
+    for method in sorted(methods, key=lambda label: (label.partition("=")[0], int(label.partition("=")[2] or 0))):
         rows.append([method, *(last_cost(c, method) if method in c.costs else "" for c in listed)])
     return markdown(rows)
 

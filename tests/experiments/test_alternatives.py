@@ -20,6 +20,7 @@ from conbo.experiments.problem_names import load_problem
 from conbo.experiments.run_file import Checkpoint, Run, RunSettings
 from conbo.experiments.scoring import Scoring, scorer
 from conbo.experiments.summary import compare
+from conbo.method_table import METHODS
 
 SETTINGS = RunSettings("branin", "", "", 0, 6, 1, 2, 16, 1)
 BRANIN = load_problem("branin")
@@ -121,8 +122,8 @@ def test_contextual_improvement_draws_its_states(untested, monkeypatch):
     """Also with a version of SciPy that BoTorch does not know yet."""
     monkeypatch.setattr("botorch.generation.gen.SCIPY_UNTESTED_VERSION", untested)
     player = played(BotorchContextual(), BRANIN, 8)
-    design = contestant(BotorchContextual(), BRANIN, SETTINGS, 8).ask(6)
-    assert [trial.state for trial in player.trials[:6]] == [trial.state for trial in design]
+    design = contestant(METHODS["uniform"], BRANIN, SETTINGS, 8).ask(6)
+    assert [(trial.state, trial.action) for trial in player.trials[:6]] == [(t.state, t.action) for t in design]
     assert len({trial.state["s"] for trial in player.trials}) == 8
     judge = scorer(BRANIN, Scoring(16, 1))
     assert 0 < judge.best(player.policies())[0] < judge.score(Constant(0.0))

@@ -133,6 +133,8 @@ def test_a_ratio_is_a_geometric_mean_with_a_t_interval():
 def test_recorded_times_are_read_back():
     times = read_times(ROOT / "results/suggestion_times.json")
     assert {len(seconds) for seconds in times.values()} == {10}
+    checked = [check for claim in CLAIMS for check in claim.checks(Evidence({}, times))]
+    assert len(checked) == 7  # all claims about times find theirs
     assert read_times(ROOT / "results/no such file") == {}
 
 
@@ -154,9 +156,13 @@ def test_verdicts_and_counts(checks, said, count):
     assert verdict(checks) == said
     assert counted(checks) == count
     assert holds(mixed(checks)) == [said == "partly"]
-    assert mixed([Check(True, "x"), Check(False, "y", decided=False)])[0][:3] == (
-        False, "of 2 checks, 1 hold, 0 are refuted and 1 undecided", False,
-    )  # fmt: skip
+
+
+def test_mixed_results_need_a_check_that_holds_and_one_that_is_refuted():
+    shown, refuted, open_ = Check(True, "x"), Check(False, "y"), Check(False, "z", decided=False)
+    assert mixed([shown, refuted, open_])[0][:3] == (True, "of 3 checks, 1 hold, 1 are refuted and 1 undecided", True)
+    assert [(c.holds, c.decided) for c in mixed([shown, open_])] == [(False, False)]
+    assert [(c.holds, c.decided) for c in mixed([shown, shown])] == [(False, True)]
 
 
 def test_every_claim_has_a_row_whether_it_was_run_or_not():
@@ -211,7 +217,7 @@ def test_a_rival_that_is_surely_better_counts_even_if_another_one_is_better_on_a
         run.checkpoints[-1] = replace(last, score=last.score - 0.2 if number == 0 else last.score + 0.001)
     row = goal_row(runs | lucky)
     assert row[1] == "lucky"
-    assert row[-3] == "worse"
+    assert row[-3] == "worse than surely"
     assert "worse than some rival on 1: branin (surely)" in standing_sentence(runs | lucky)
 
 

@@ -116,7 +116,9 @@ def test_climbs_do_not_change_where_they_start() -> None:
         assert not torch.equal(ends, before)
 
 
-@pytest.mark.parametrize("compiles", [True, False])
+@pytest.mark.parametrize(
+    "compiles", [pytest.param(True, marks=pytest.mark.skipif(not compiled.AVAILABLE, reason="needs Numba")), False]
+)
 @pytest.mark.parametrize("warp", WARPS)
 def test_held_integers_stay_and_count_in_the_limits(warp: str, compiles: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ActionFunctions, "_is_compiled", lambda self, actions: compiles)

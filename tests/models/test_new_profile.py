@@ -48,6 +48,7 @@ def test_the_built_in_ones_are_known_by_name() -> None:
     assert all(profile.built_in and profile_of(name) is profile for name, profile in PROFILES.items())
     assert profile_of(OWN) is OWN
     assert profile_of("matern52") is MATERN52
+    assert not Profile("matern52", MATERN52.tables, unit=1.0).built_in  # its lengthscales mean something else
     with pytest.raises(SettingError, match="`profile` must be one of matern52, squared-exponential, but got 'cubic'"):
         profile_of("cubic")
 

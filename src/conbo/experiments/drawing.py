@@ -83,7 +83,7 @@ def style_of(method: str, methods: Sequence[str] = ()) -> dict[str, Any]:
     name = _base(method)
     if name in STYLES:
         color, dashes = STYLES[name]
-        dashes = dashes if name == method else ":" if "/" in method else "-."
+        dashes = dashes if name == method else "-." if "noise=" in method else ":"
     else:
         unknown = [label for label in methods if _base(label) not in STYLES]
         color, dashes = OTHERS[unknown.index(method) % len(OTHERS)], "-"

@@ -94,7 +94,9 @@ def goal_table(runs: Mapping[Key, Run], as_published: bool = False) -> str:
         needs = "more" if math.isnan(share) else f"{100 * share:.0f} %"
         interval = f"{gap.mean:.2g} [{gap.low:.2g}, {gap.high:.2g}]"
         verdict = "met" if share <= GOAL else "missed"
-        rows.append([duel.where, duel.rival, *costs, interval, p_value(gap.p), duel.standing, needs, verdict])
+        behind_another = duel.ahead and duel.rival not in duel.ahead
+        stands = f"worse than {duel.ahead[0]}" if behind_another else duel.standing
+        rows.append([duel.where, duel.rival, *costs, interval, p_value(gap.p), stands, needs, verdict])
     return markdown(rows)
 
 

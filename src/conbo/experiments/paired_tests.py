@@ -138,7 +138,7 @@ def equal(differences: Array, margins: Array | float) -> WithinMargin:
 def power_of_margin(margin: float, error: float, n: int) -> float:
     """Power of a one-sided t-test with n pairs to show that a difference is below a margin, if it is truly zero.
 
-    `error` is the standard error of the mean difference.
+    `error` is the standard error of the mean difference or, if the margin is a mean too, of difference minus margin.
     """
     if error == 0:
         return 1.0 if margin > 0 else 0.0

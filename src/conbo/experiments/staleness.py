@@ -61,7 +61,7 @@ def state_counts(figure: Figure, runs: Mapping[Key, Run]) -> Counter[State]:
 
 
 def state_of(run: Run, task: Task) -> State:
-    """Whether the current code has "made" a run, or "confirmed" it by a run of another seed; else it is "stale"."""
+    """Whether the current code has "made" a run or "confirmed" it (see `confirmation`); otherwise it is "stale"."""
     if why_stale(run, task) is not None:
         return "stale"
     code = code_of(task.settings, task.method)
