@@ -86,7 +86,8 @@ def main() -> None:
     if seeds < SEEDS:
         return
     if not SHARES[0] <= share <= SHARES[1]:
-        sys.exit("Nothing is written: it must be 97 to 101 %. Less means a busy machine, more several threads.")
+        allowed = " to ".join(f"{100 * share:.0f}" for share in SHARES)
+        sys.exit(f"Nothing is written: it must be {allowed} %. Less means a busy machine, more several threads.")
     rows = [{**timed._asdict(), "seconds": [round(s, 5) for s in seconds]} for timed, seconds in times.items()]
     about = {"version": version("conbo"), "platform": platform_name(), "cpu_time_per_wall_time": round(share, 4)}
     OUT.write_text(json.dumps({**about, "times": rows}, indent=1) + "\n", encoding="utf-8")

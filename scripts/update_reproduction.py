@@ -168,7 +168,7 @@ def summary_of(comparisons: Iterable[Comparison]) -> str:
     listed = list(comparisons)
     rows = [["final opportunity cost", *(comparison.problem for comparison in listed)]]
     methods = {method for comparison in listed for method in comparison.methods}
-    for method in sorted(methods, key=lambda label: (label.partition("=")[0], int(label.partition("=")[2] or 0))):
+    for method in sorted(methods, key=lambda label: re.sub(r"\d+", lambda number: number[0].zfill(3), label)):
         rows.append([method, *(last_cost(c, method) if method in c.costs else "" for c in listed)])
     return markdown(rows)
 

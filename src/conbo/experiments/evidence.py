@@ -143,7 +143,8 @@ class Evidence:
         ratio = paired_ratio(self._times[first], self._times[second])
         holds = least <= ratio.low and ratio.high <= most
         refuted = ratio.high < least or ratio.low > most
-        claimed = " and ".join([f"at least {least:g}"] * (least > 0) + [f"at most {most:g}"] * math.isfinite(most))
+        limits = {f"at least {least:g}": least > 0, f"at most {most:g}": math.isfinite(most)}
+        claimed = " and ".join(limit for limit, is_limit in limits.items() if is_limit)
         text = f"{first} takes {ratio} times as long as {second} (claimed: {claimed})"
         return [Check(holds, text, decided=holds or refuted)]
 
