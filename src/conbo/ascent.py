@@ -28,8 +28,8 @@ SUFFICIENT = 1e-4  # fraction of the linearly predicted gain that a step must re
 class SuccessiveHalving:
     """Settings of successive halving: after `iterations` iterations, only the `survivors` best local searches continue.
 
-    From then on, a search is also dropped if it cannot catch up: `catch_up` more steps, each with the gain predicted
-    for its next step, would not bring its value up to both `goal` and the best value of all searches.
+    From then on, a search is also dropped if it cannot catch up: after `catch_up` more steps, each with the gain
+    predicted for the next step, its value would still be below `goal` or below the best value of all searches.
     """
 
     iterations: int  # number of iterations before searches are dropped

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 class StateDistribution(Protocol):
     """The distribution P[s] of states in the unit cube.
 
-    Each integer or category occupies an interval of its column's range [0, 1]. It is encoded as the center of this
-    interval or, if it is an integer on a log scale, as another number in it.
+    Each integer or category occupies an interval of its column's range [0, 1], and is encoded as one number in this
+    interval.
     """
 
     @property

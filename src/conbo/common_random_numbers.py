@@ -20,7 +20,7 @@ DESIGN_SHARE = 3  # number of trials of the initial design that share a seed, to
 
 @dataclass(frozen=True)
 class SeedRule:
-    """The simulator seeds that trials of a study may have: those of a list, or all non-negative integers."""
+    """The simulator seeds that trials of a study may have: those in a list, or all non-negative integers."""
 
     listed: tuple[int, ...] | None = None  # the list; None if all integers are allowed
 

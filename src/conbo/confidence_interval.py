@@ -74,12 +74,13 @@ def interval(
     expected
         The mean reward over P[s] that the model expects.
     deviations
-        For every draw, the measured reward minus the reward that the model expects.
+        For every drawn state, the measured reward minus the reward that the model expects.
     strata, weights
-        For every draw, the index of its stratum, and its weight in the mean (up to a factor). If some stratum has only
-        one draw, all strata are merged into one.
+        For every drawn state, the index of its stratum, and its weight in the mean (up to a factor). If some stratum
+        has only one drawn state, all strata are merged into one.
     pool
-        Size of the sample of states that represents P[s]; infinite if all states are listed.
+        Number of sampled states that represent P[s]. It is infinite if P[s] is represented exactly, by a list of all
+        states.
     expected_std
         Standard deviation of `expected` if it was computed from a sample of states, otherwise zero.
     """

@@ -89,7 +89,7 @@ class Connection:
         SettingError
             If `body` cannot be written as JSON.
         ConboError
-            If the service reports another error; its class is the one that the service names.
+            If the service reports another error. The exception's class is the one that the service names.
         """
         began, pause = time.monotonic(), 0.1
         while True:

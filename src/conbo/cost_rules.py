@@ -1,7 +1,7 @@
-"""Checks the costs of evaluations: either a function of state and action, or numbers that are told with the rewards.
+"""Checks the costs of evaluations, which come from the user's function or are passed to `tell` with the rewards.
 
-A cost that is told with a reward is stored as an outcome of the trial, named 'cost'. `cost_learner.py` learns the costs
-of other points from these.
+A cost that is passed with a reward is stored as an outcome of the trial, named 'cost'. `cost_learner.py` learns the
+costs of other points from these.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ def check_cost(cost: object) -> None:
 
 
 def known_cost(function: KnownCost, state: dict[str, Value], action: dict[str, Value]) -> float:
-    """Return the cost of a point by the user's function; raise SettingError unless it is a positive, finite number."""
+    """Return the cost of a point according to the user's function.
+
+    Raises SettingError if the function fails, or if its result is not a positive, finite number.
+    """
     where = f"state {state!r} and action {action!r}"
     try:
         value = function(dict(state), dict(action))

@@ -1,6 +1,7 @@
 """The feasible points of a space: those that satisfy its linear limits and that the user's function allows.
 
-Points are rows of the unit cube, states first.  A point is made feasible by moving its action; its state stays.
+Points are rows of the unit cube: the columns of the state, then those of the action.  A point is made feasible by
+moving its action; its state never changes.
 
 =================  ==============================================================================================
 method             result
@@ -8,7 +9,7 @@ method             result
 `contains`         which points are feasible
 `repair`           a feasible point near each point
 `spread`           feasible actions that fill the feasible set as evenly as the given actions fill the unit cube
-`cut`              where the line from a feasible point to any other point leaves the feasible set
+`cut`              where the line from a feasible point to another point of its state leaves the feasible set
 `has_action`       which states have a feasible action at all
 =================  ==============================================================================================
 
@@ -218,7 +219,7 @@ class FeasibleSet:
     def _strictly(self, points: Array) -> Flags:
         """Return whether each point (..., d) is feasible, without a tolerance for rounding errors.
 
-        Only equalities, and limits that involve nothing but integers, keep their tolerance.
+        Equalities, and limits that involve only integers, still have a tolerance.
         """
         inside = self.contains(points)
         return inside if self.limits is None else inside & self.limits.contains_strictly(points)
@@ -276,7 +277,10 @@ def _even_steps(d: int) -> Array:
 
 @cache
 def _multipliers() -> NDArray[np.int64]:
-    """Return pseudo-random integers (v, 2): the factors by which `_scrambled` computes v versions of a point."""
+    """Return pseudo-random integers (v, 2), for v pseudo-random versions of a point.
+
+    Row i holds the two factors by which `_scrambled` multiplies columns of the point to compute version i.
+    """
     return np.random.RandomState(0).randint(100, 2000, size=(SCRAMBLES_OF_FUNCTION + CHORDS, 2))
 
 

@@ -27,8 +27,8 @@ def state_kernel_of(states: Kernel) -> Kernel:
 def with_present_names(model: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
     """Return the stored settings of a `GaussianProcess` under their current names.
 
-    Settings that conbo 0.1 stored lack the newer ones, which get their `defaults`, with one exception: if the stored
-    profile is not "auto", a single model without main effects and output warping is used, as in 0.1.
+    If conbo 0.1 stored them, newer settings are missing and get their `defaults`.  There is one exception: if the
+    stored profile is not "auto", a single model without main effects and output warping is used, as in 0.1.
     """
     renamed = "states" in model and "state_kernel" not in model
     settings = {"state_kernel" if renamed and name == "states" else name: value for name, value in model.items()}
@@ -38,8 +38,8 @@ def with_present_names(model: Mapping[str, Any], defaults: Mapping[str, Any]) ->
 def _from_0_1(model: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
     """Convert `GaussianProcess` settings that were stored by conbo 0.1 to current ones.
 
-    Newer settings get their `defaults`, with one exception: if the stored profile is not "auto", a single model without
-    main effects and output warping is used, as in 0.1.
+    Newer settings get their `defaults`.  There is one exception: if the stored profile is not "auto", a single model
+    without main effects and output warping is used, as in 0.1.
     """
     settings = {name: value for name, value in model.items() if name != "actions"}
     single = {"main_effects": "none", "output_warping": "none", "members": 1}

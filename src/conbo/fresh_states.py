@@ -97,7 +97,8 @@ class _Pool:
     def std_of_mean(self, values: Array) -> float:
         """Return the standard deviation of the mean of `values` (N,), which holds one value for each state of the pool.
 
-        It arises because the states are a sample of P[s], and is zero if the pool holds all states.
+        The mean is uncertain because the states are a sample from P[s].  If the pool holds all states, the result is
+        zero.
         """
         if self.sampled is None:
             return 0.0

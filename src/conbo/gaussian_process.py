@@ -207,8 +207,8 @@ class GaussianProcess:
     ) -> tuple[Posterior, Callable[[], Posterior] | None]:
         """Fit the model as `fit` does; return the posterior, and a function that averages it over hyperparameters.
 
-        When called, the function returns the averaged posterior, which is used for predictions. There is no function
-        (None) with common random numbers, or if there are so many rewards that averaging would change little.
+        When called, the function returns the averaged posterior, which is used for predictions. The second result is
+        None with common random numbers, or if there are so many rewards that averaging would change little.
         """
         from conbo.models.fit import probabilities
         from conbo.models.fit_memory import FitMemory

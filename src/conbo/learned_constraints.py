@@ -14,11 +14,11 @@ P       ``probability``     Π Φ(h), the probability that the expected outcomes
 Φ⁻¹(P)  ``levels``          the quantile of N(0, 1) at P, which is easier to maximize than P
 ======  ==================  ==================================================================================
 
-Points are in the unit cube, states first.
+Points are rows of the unit cube: the columns of the state, then those of the action.
 
-A policy chooses the best action that seems feasible, so it favors actions whose feasibility is overestimated.  Errors
-in the fitted hyperparameters are one reason for this, and a model that is averaged over the hyperparameters is less
-certain about such actions.  Policies therefore use averaged models: m and v are the mean and the variance of the
+A policy chooses the best action that seems feasible, so it favors actions whose feasibility is overestimated.  One
+cause of overestimates is errors in the fitted hyperparameters.  A model that is averaged over the hyperparameters is
+less certain about such actions.  Policies therefore use averaged models: m and v are the mean and the variance of the
 averaged model.  Suggestions need many more probabilities, and use the most probable hyperparameters to save time.
 """
 

@@ -1,5 +1,7 @@
 """Linear constraints on points u of the unit cube: the slacks of a point, and feasible points near it.
 
+A point satisfies limit j if its slack is not negative (the sum is over the columns i):
+
     slack_j(u) = bound_j - Σ_i coefficient_ji value_i(u_i) >= 0
 
 A parameter's value, in the user's units, is linear in its column u_i, or exponential on a log scale.  So the boundary
@@ -97,7 +99,7 @@ class LinearLimits:
     def contains_strictly(self, points: Array) -> Flags:
         """Return whether each point (..., d) satisfies all limits, without a tolerance for rounding errors.
 
-        Only equalities, and limits that involve nothing but integers, keep their tolerance.
+        Equalities, and limits that involve only integers, still have a tolerance.
         """
         return np.asarray((self.slack(points) >= np.where(self.margins > 0, 0.0, -self.rounding)).all(-1))
 
@@ -128,8 +130,8 @@ class LinearLimits:
     def _alternate(self, points: Array, movable: Flags, margins: Array) -> Array:
         """Move points (n, d) by alternating projections, within the unit cube, so that they satisfy the J limits.
 
-        Each projection is a Newton step for one limit.  If the slack is less than half of the limit's margin, the step
-        raises it to about this margin.  `margins` (J,) holds the margins, which are small or zero.  Only the columns
+        `margins` (J,) holds a small or zero margin for each limit.  A projection is a Newton step for one limit: if the
+        slack is less than half of the limit's margin, the step raises it to about this margin.  Only the columns
         flagged by `movable` (d,) change.
         """
         open_rows = np.arange(len(points))
@@ -178,10 +180,10 @@ class LinearLimits:
         return low, scale.to_unit(np.minimum(value + up, scale.high))
 
     def reachable(self, points: Array, movable: Flags) -> Flags:
-        """Return flags (n,): whether points (n, d) could be moved so as to satisfy each limit on its own.
+        """Return flags (n,) for points (n, d): whether each limit, taken alone, can be satisfied by moving the point.
 
-        Only the columns flagged by `movable` (d,) may move.  A point that is not flagged cannot satisfy all limits; one
-        that is flagged may or may not be able to satisfy them together.
+        Only the columns flagged by `movable` (d,) may move.  If a point is not flagged, it cannot be moved so that all
+        limits hold together.  If it is flagged, this may or may not be possible.
         """
         low, high = self._ends()
         fixed = self.values(np.where(movable, 0.0, points)) * ~movable
@@ -213,9 +215,9 @@ class LinearLimits:
     def nearest(self, point: Array, movable: Flags, limits: Flags | None = None) -> Array | None:
         """Return the point (d,) nearest to `point` that satisfies all J limits, or only those flagged by `limits` (J,).
 
-        Only the columns flagged by `movable` (d,) change, except categories.  Integers get whole values.  The distance
-        is the sum of the columns' distances in the user's units, each as a fraction of the column's range. The result
-        is None if there is no such point.
+        Only the columns flagged by `movable` (d,) change, and categories never do.  Integers get whole values.  The
+        distance is the sum of the columns' distances in the user's units, each as a fraction of the column's range.
+        The result is None if there is no such point.
         """
         from scipy.optimize import Bounds, LinearConstraint, milp
 

@@ -60,10 +60,10 @@ def _method(
 
 
 def _entropy_search(value: StateValueRecipe) -> Maximizer:
-    """Return a proposal for entropy search: it maximizes the average of `value` over the states.
+    """Return the maximizer for entropy search, which chooses points by the average of `value` over the states.
 
-    `value` is the recipe of a function that says how much an evaluation is worth in a state. The maximizer has few
-    initial points, because each estimate of the entropy is expensive.
+    `value` is the recipe of a function that says how much an evaluation is worth for a single state. The maximizer has
+    few starting points, because each estimate of the entropy is expensive.
     """
     halving = SuccessiveHalving(iterations=3, survivors=2)
     return Maximizer(ConBO(value), screened=256, starts=4, iterations=12, finalists=2, halving=halving)

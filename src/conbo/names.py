@@ -1,4 +1,4 @@
-"""Checks of strings that conbo stores and shows: names of studies, names of outcomes, and encoding in UTF-8.
+"""Checks whether the name of a study or an outcome is valid, and whether UTF-8 can encode a string.
 
 This module does not import NumPy or a database, so that a client of the service can use it.
 """

@@ -19,8 +19,8 @@ class Seeds:
     def between(self) -> float:
         """The correlation between the effects of two different seeds on rewards.
 
-        It is zero, unless the study lists its seeds. Then it is -1 / (number of listed seeds - 1), because the effects
-        of all listed seeds add up to zero.
+        It is zero if the study does not list its seeds. Otherwise it is -1 / (number of listed seeds - 1), because the
+        effects of all listed seeds add up to zero.
         """
         return 0.0 if self.total is None else -1 / (self.total - 1)
 

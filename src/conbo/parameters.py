@@ -187,11 +187,11 @@ class Integer:
         return self.high - self.low + 1
 
     def levels(self) -> Array:
-        """Return the encodings (n_levels,) of all integers from `low` to `high` in the unit interval."""
+        """Return the numbers (n_levels,) in the unit interval that encode the integers from `low` to `high`."""
         return self.encode(np.arange(self.low, self.high + 1))
 
     def cell(self, array: ArrayLike) -> tuple[Array, Array]:
-        """Return the lower and upper end of the bin that contains each number in the unit interval.
+        """For each number in the unit interval, return the lower and the upper end of its bin.
 
         A bin holds all numbers that encode the same integer.
         """
@@ -203,7 +203,7 @@ class Integer:
         return self.scale.to_unit(values)
 
     def decode(self, array: ArrayLike) -> list[int]:
-        """Return the integers that numbers in the unit interval encode."""
+        """Map each number in the unit interval to the integer that it encodes."""
         values: list[int] = self._nearest(array).astype(np.int64).tolist()
         return values
 
@@ -269,7 +269,7 @@ class Categorical:
         return (np.arange(self.n_levels) + 0.5) / self.n_levels
 
     def cell(self, array: ArrayLike) -> tuple[Array, Array]:
-        """Return the lower and upper end of the bin that contains each number in the unit interval.
+        """For each number in the unit interval, return the lower and the upper end of its bin.
 
         A bin holds all numbers that encode the same choice.
         """
@@ -282,7 +282,7 @@ class Categorical:
         return (np.array([index[value] for value in values], dtype=np.float64) + 0.5) / self.n_levels
 
     def decode(self, array: ArrayLike) -> list[Value]:
-        """Return the choices that numbers in the unit interval encode."""
+        """Map each number in the unit interval to the choice that it encodes."""
         return [self.choices[i] for i in self._index(array).tolist()]
 
     def snap(self, array: ArrayLike) -> Array:
@@ -290,7 +290,7 @@ class Categorical:
         return (self._index(array) + 0.5) / self.n_levels
 
     def validate(self, name: str, value: object) -> Value:
-        """Return the choice that equals the value of parameter `name`; raise PointError if there is none."""
+        """Return the choice of the parameter `name` that equals `value`; raise PointError if there is none."""
         plain = value.item() if isinstance(value, np.generic) else value
         for choice in self.choices if isinstance(plain, str | int | float) else ():
             # True == 1 in Python, but not for users

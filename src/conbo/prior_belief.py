@@ -1,4 +1,4 @@
-"""Warm start: fits a belief about a study to its own observations and those of an earlier study together.
+"""Warm start: fits a belief about this study to the observations of this study and of an earlier study together.
 
 The joint model has one more categorical state parameter, the study, and learns the correlation between the two studies.
 While this study has few rewards, the posterior depends mostly on the earlier rewards. The more this study's rewards

@@ -1,7 +1,7 @@
 """Points of the unit cube: quasi-random (scrambled Sobol) points and random points.
 
-The Sobol points equal those of torch's `SobolEngine`, bit for bit, but are computed by NumPy, because the initial
-design of a study should not have to import torch, which takes seconds. The direction numbers are those of Joe & Kuo
+The Sobol points are computed by NumPy, so that the initial design of a study does not need torch, whose import takes
+seconds. They equal the points of torch's `SobolEngine` bit for bit. The direction numbers are those of Joe & Kuo
 (2008), as in torch. The points are scrambled by random lower triangular matrices and a random shift (Matoušek 1998).
 """
 
@@ -68,7 +68,7 @@ def sobol_points(n: int, d: int, seed: int) -> Array:
 
 @lru_cache(maxsize=1)
 def _directions() -> NDArray[np.int64]:
-    """Load the direction numbers of the Sobol sequence, an array (dimensions, BITS)."""
+    """Load the direction numbers of the Sobol sequence: an array with a row for each dimension."""
     return np.load(_DIRECTIONS).astype(np.int64)
 
 

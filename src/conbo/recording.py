@@ -33,8 +33,8 @@ class _Recorder:
     def record(self, graph: torch.cuda.CUDAGraph, memory: Any, function: Function) -> tuple[Tensor, ...]:
         """Record the operations that a function launches on the GPU into `graph`, and return the function's results.
 
-        `memory` is the memory pool of another graph, or None for a new pool.  If the function cannot be recorded, the
-        result is empty, and the recorder's attribute `works` becomes False.
+        `memory` is the memory pool of another graph, or None for a new pool.  If the function cannot be recorded, an
+        empty tuple is returned, and the recorder's attribute `works` becomes False.
         """
         self.stream.wait_stream(torch.cuda.current_stream())
         try:
@@ -139,12 +139,12 @@ class Recordable(Protocol):
 
 
 def recorded(function: BatchedFunction, starts: Tensor) -> BatchedFunction:
-    """Return a function with the same results, but faster on a GPU, for local searches from r `starts` (r, d).
+    """Return a version of `function` that is faster on a GPU, for local searches from r `starts` (r, d).
 
     The function takes points (k, d) and the indices (k,) of their searches; a call may have at most one point of each
     search.  The first call computes the function as usual.  The second call records it, and later calls replay the
-    recording.  Every call computes the function for all r searches.  For a search that has no point in this call, its
-    latest point is used again.
+    recording.  Every call computes the function for all r searches.  A search without a point in this call uses its
+    latest point again.
     """
     everywhere, everyone = starts.clone(), torch.arange(len(starts), device=starts.device)
     recording: Recording | None = None

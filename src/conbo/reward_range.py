@@ -28,10 +28,10 @@ def checked_range(given: Any) -> RewardRange | None:
 
 
 def maximized(given: RewardRange | None, maximize: bool) -> tuple[float, float] | None:
-    """Return the known limits of the expected reward that models maximize; None if no range is given.
+    """Convert the setting `reward_range` to a lower and an upper limit for models, which always maximize rewards.
 
     If the user minimizes rewards, models maximize the negated reward, so the limits are negated and swapped. A limit
-    that is None becomes infinite.
+    that is None becomes infinite. The result is None if no range is given.
     """
     if given is None:
         return None

@@ -19,7 +19,7 @@ RESERVED_NAMES = ("number", "reward", "status")  # not allowed, because every ta
 def check_parameters(role: str, parameters: object) -> None:
     """Raise SpaceError unless `parameters` maps names to parameters; `role` is "states" or "actions".
 
-    A name must be a string that is neither empty nor too long, and not the name of a column of the table of trials.
+    A name must be a non-empty string, not too long, and must not be the name of a column in the table of trials.
     """
     if not isinstance(parameters, Mapping):
         raise SpaceError(f"`{role}` must be a mapping from names to parameters, but got {parameters!r}.")
@@ -82,7 +82,7 @@ def validate(role: str, parameters: Mapping[str, Parameter], point: object) -> d
 
 
 def with_more_choices(name: str, choices: Iterable[Value], parameters: Mapping[str, Parameter]) -> Categorical:
-    """Return the categorical parameter `name` with more choices at the end.
+    """Return the categorical parameter `name` with `choices` added after its current choices.
 
     Raises SpaceError if the parameter is unknown or not categorical, or already has one of the choices.
     """

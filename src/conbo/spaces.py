@@ -211,7 +211,10 @@ class Space:
         return columns.snap(tuple(self.actions.values()), array)
 
     def snap(self, array: ArrayLike) -> Array:
-        """Round points (..., d) of the unit cube, states first, to the nearest ones that encode valid values."""
+        """Round points (..., d) of the unit cube to the nearest ones that encode valid values.
+
+        The first columns of a point are those of the state.
+        """
         return columns.snap((*self.states.values(), *self.actions.values()), array)
 
     def is_feasible(self, state: Point, action: Point) -> bool:
@@ -259,8 +262,8 @@ class Space:
     def spread(self, points: Array) -> Array:
         """Round points (n, d) of the unit cube to valid values, and replace infeasible actions by feasible ones.
 
-        Evenly spread actions remain roughly evenly spread. Raises PointError, which names the state, if no feasible
-        action is found for a state.
+        Evenly spread actions remain roughly evenly spread. If no feasible action is found for a state, PointError is
+        raised, and its message names the state.
         """
         if self.feasible_set is None:
             return self.snap(points)
@@ -270,7 +273,7 @@ class Space:
         return spread
 
     def check_feasible(self, states: Array) -> None:
-        """Raise PointError, which names the state, if one of the states (n, d_s) has no feasible action."""
+        """Raise PointError if one of the states (n, d_s) has no feasible action; the message names the state."""
         if self.feasible_set is not None and not (possible := self.feasible_set.has_action(states)).all():
             raise self.no_action(self.decode_states(states[~possible])[0])
 
@@ -313,7 +316,9 @@ class Space:
         return columns.validate("state", self.states, state)
 
     def validate_action(self, action: object) -> dict[str, Value]:
-        """Check the names and values of an action (not the constraints), and convert them to plain Python objects.
+        """Check the names and values of an action, and convert the values to plain Python objects.
+
+        Constraints are not checked.
 
         Parameters
         ----------

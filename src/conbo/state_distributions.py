@@ -8,7 +8,8 @@
 | Product            | independent parameters, each with one of the above                                  |
 | Density            | a function of the whole state, proportional to its density or probability           |
 
-For an integer parameter, Uniform, Triangular and Normal are distributions on [low - 1/2, high + 1/2], rounded.
+For an integer parameter, Uniform, Triangular and Normal cover [low - 1/2, high + 1/2], and their values are rounded to
+integers.
 """
 
 from __future__ import annotations

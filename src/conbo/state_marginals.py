@@ -91,9 +91,9 @@ class _TruncatedNormal:
 
     @cached_property
     def _ends(self) -> tuple[float, float]:
-        """The probabilities, under the untruncated normal, of a value below each end of the range; the lower one first.
+        """The distribution function of the untruncated normal at the lower and the upper end of the range.
 
-        A range right of the mean is mirrored into the left tail first.
+        A range right of the mean is first mirrored into the left tail.
         """
         first, last = sorted(float(self._standard(np.asarray(end))) for end in (self.low, self.high))
         return _left_tail(first), _left_tail(last)

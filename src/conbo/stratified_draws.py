@@ -44,8 +44,8 @@ def draw_similar(features: Array, shares: Array, n: int, generator: np.random.Ge
     """Draw n times from N states: 4 to 7 times from every stratum, which is a set of states with similar features.
 
     `features` (N, k) holds k features of each state, and `shares` (N,) the probabilities of the states, up to a factor.
-    Strata come from repeated halving along the feature that varies most. Each state is drawn in proportion to its
-    probability, so all draws have the same weight. If n < 4, all draws come from one stratum.
+    To make the strata, the set of states is halved repeatedly along the feature that varies most. Each state is drawn
+    in proportion to its probability, so all draws have the same weight. If n < 4, all draws come from one stratum.
     """
     parts = _split(features / magnitude(features), np.arange(len(shares)), shares / shares.sum(), n)
     rows = [generator.choice(members, size, p=share / share.sum()) for members, share, size in parts]

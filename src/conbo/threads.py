@@ -61,5 +61,8 @@ def in_threads(function: Callable[[Item], Result], items: Sequence[Item], thread
 
 @cache
 def _helpers(process: int) -> ThreadPoolExecutor:
-    """Return the thread pool of the process with this id; threads do not survive a fork, so pools are not shared."""
+    """Return the thread pool of the process with this id.
+
+    Each process has its own pool, because threads do not survive a fork.
+    """
     return ThreadPoolExecutor(max_workers=available_threads())

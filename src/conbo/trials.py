@@ -118,7 +118,7 @@ class Trial:
         Whether a worker holds a lease on the trial. If the worker dies, another one takes the trial over.
     attempts
         Number of the last attempt to evaluate the trial, or of the next one if the trial waits for a worker. It starts
-        at 1, and grows if an attempt fails and is repeated, or loses its worker.
+        at 1, and grows when a failed attempt is repeated, or when an attempt loses its worker.
     started
         When this attempt began, in UTC; None if it has not begun.
     finished

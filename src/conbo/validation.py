@@ -27,7 +27,7 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Check:
-    """One state of a validation, with an evaluation of the policy and, if there is a decision rule, one of the rule."""
+    """One state of a validation, with an evaluation of the policy and, if there is one, of the decision rule."""
 
     state: dict[str, Value]
     stratum: int  # number of the stratum, a set of similar states; see `stratified_draws.py`
@@ -70,8 +70,8 @@ class Validation:
     expected
         Expected rewards under the model, averaged over P[s]: of the policy and, if there is one, of the rule.
     expected_stds
-        Standard deviations of these means and of their difference, due to the sampling of states; zero if the means do
-        not come from a sample.
+        Standard deviations of the means in `expected` and of their difference, due to the sampling of states; zero if
+        the means do not come from a sample.
 
     Examples
     --------

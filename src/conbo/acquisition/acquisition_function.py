@@ -12,7 +12,7 @@ from conbo.belief import Belief
 class Acquisition(Protocol):
     """A function that says how useful an evaluation at a point (state, action) of the unit cube is.
 
-    The true values are not negative, but noisy estimates of small values may be.
+    Its exact values are never negative, but noisy estimates of small values may be negative.
     """
 
     @property
@@ -35,11 +35,11 @@ class Acquisition(Protocol):
 
 @runtime_checkable
 class SeedsMatter(Protocol):
-    """An acquisition function whose values may depend on the simulator's random seed of the next evaluation."""
+    """An acquisition function whose values may depend on the simulator seed of the next evaluation."""
 
     @property
     def seen_seeds(self) -> tuple[int, ...]:
-        """Simulator seeds of the observations; empty if the values do not depend on the seed."""
+        """Simulator seeds of the observations; empty if the acquisition function does not depend on the seed."""
 
     def for_seeds(self, seeds: Tensor) -> Acquisition:
         """Return the acquisition function for c points, where point i is evaluated with simulator seed `seeds[i]`."""

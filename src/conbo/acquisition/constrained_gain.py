@@ -3,9 +3,12 @@
 An evaluation measures the reward and the constrained outcomes, so it changes both the expected rewards and the
 probabilities of satisfying the constraints.  The utility U of an action averages two cases.  With probability P, the
 action satisfies the constraints and earns its expected reward μ.  Otherwise, it earns only M, the lowest expected
-reward of any action in the state.  The gain of an evaluation in a state is the expected rise of the largest utility:
+reward of any action in the state.  The gain of an evaluation in a state is the expected rise of the largest utility,
+from Uⁿ before the evaluation to Uⁿ⁺¹ after it:
 
     U(x') = M + (μ(x') - M) P(x'),      gain = E[max_x' Uⁿ⁺¹(x')] - max_x' Uⁿ(x')
+
+A slack is the amount by which an outcome satisfies its constraint; slacks are standardized.
 
 ==========  ====================  =====================================================================
 symbol      here                  meaning
@@ -14,16 +17,15 @@ M           ``worst``             lowest expected reward of the state, over a po
 μ + σ̃ z     ``mean``, ``slope``   expected reward after the evaluation, z ~ N(0, 1)
 m + τ̃ ζ     ``mean``, ``slope``   expected slack of a constraint after the evaluation, ζ ~ N(0, 1)
 v, v - τ̃²   ``variance``          variance of this slack before and after the evaluation
-t           ``threshold``         slack of an action that just satisfies the constraint
+t           ``threshold``         standardized value of a slack of zero
 P(ζ)        ``feasible``          Π Φ((m + τ̃ ζ - t) / √(v - τ̃²)), the probability of satisfying all constraints
 ==========  ====================  =====================================================================
 
-A slack is the amount by which an outcome satisfies its constraint; slacks are standardized.  Given the ζ of all
-constraints, (μ + σ̃ z - M) P is a line in z for every action, and the expected maximum of these lines is computed
-exactly.  The expectation over ζ is approximated by a mean over a few quasi-random values, the fantasies.  The current
-utility is a mean over the same fantasies, so gains are never negative.  The maximum is over a short list of actions:
-the policy's action, the candidate's action, and a few actions of the pool.  These few would be the best if rewards were
-higher than expected, or constraints more likely to be satisfied.
+Given the ζ of all constraints, (μ + σ̃ z - M) P is a line in z for every action, and the expected maximum of these
+lines is computed exactly.  The expectation over ζ is approximated by a mean over a few quasi-random values, the
+fantasies.  The current utility is a mean over the same fantasies, so gains are never negative.  The maximum is over a
+short list of actions: the policy's action, the candidate's action, and a few actions of the pool.  These few have
+the highest utility if expected rewards and probabilities are replaced by optimistic estimates.
 
 This is the constrained knowledge gradient of Ungredda & Branke, "Bayesian Optimization for Constrained Problems"
 (2021), applied in every state.  Their policy maximizes U; ours maximizes the expected reward among the actions that
@@ -158,9 +160,9 @@ def gain_of(
 
 @dataclass(frozen=True)
 class ConstrainedLineGains:
-    """Constrained knowledge gradients of k candidates in m states each.
+    """Constrained knowledge gradients of k candidates, each in m states of its own.
 
-    `gradient` differentiates a weighted sum of them, over the states, with respect to the candidates.
+    `gradient` differentiates their weighted sum over the states with respect to the candidates.
     """
 
     gain: GainWithDerivatives
@@ -168,7 +170,7 @@ class ConstrainedLineGains:
 
     @property
     def values(self) -> Tensor:
-        """Constrained knowledge gradients (k, m) of k candidates in m states each."""
+        """Constrained knowledge gradients (k, m) of k candidates, each in m states of its own."""
         return self.gain.values
 
     def gradient(self, weights: Tensor) -> Tensor:
@@ -245,7 +247,7 @@ class ConstrainedGains:
         """Return a function that computes knowledge gradients of candidates in r sets of m states (r, m, d_s).
 
         It takes k candidates (k, d) and, for each candidate, the index (k,) of its set.  It computes the
-        knowledge gradients (k, m) of each candidate in the m states of its set.
+        knowledge gradients (k, m) of the candidates, each in the m states of its set.
         """
         return ConstrainedStatesAhead(self, states)
 
@@ -312,8 +314,8 @@ class ConstrainedStatesAhead:
     """A function from candidates to their constrained knowledge gradients in fixed states.
 
     There are r sets of m states, and every candidate is given with the index of its set.  The best action of a state is
-    sought in a short list of actions.  When a set is used for the first time, the candidate's action is added to the
-    short lists of all its states.  Later candidates do not change these lists, so the knowledge gradient is a smooth
+    sought in a short list of actions.  The first candidate that is given with a set adds its action to the short lists
+    of all states in this set.  Later candidates do not change these lists, so the knowledge gradient is a smooth
     function of the candidate.
     """
 

@@ -60,7 +60,7 @@ class Gains:
 class ConvexIntegral:
     """Estimates E[V(Z)] - V(0), Z ~ N(0, 1), of convex functions V from values and slopes at q fixed `nodes` (q,).
 
-    A node is a value of z, and zero is the middle one. Methods work with D(z) = V(z) - V(0) - V'(0) z, the function
+    The nodes are values of z, and the middle one is zero. Methods work with D(z) = V(z) - V(0) - V'(0) z, the function
     minus its tangent at zero, because E[D(Z)] = E[V(Z)] - V(0). Their arguments `gain` and `slope` (..., q) are the
     values and slopes of D at the nodes.
     """
@@ -210,18 +210,19 @@ class ConvexIntegral:
         return Gains(best, tangent.sum(-1) + outer.sum(-1), derivative)
 
     def _tails(self, gain: Tensor, slope: Tensor, smooth: Tensor) -> tuple[Tensor, Tensor]:
-        """Integrate the curvature of D beyond the first and beyond the last of q nodes; return integrals and weights.
+        """Integrate the quadratic term of D beyond the first and beyond the last of q nodes.
 
         D is a convex function V minus the tangent of V at zero, with values `gain` and slopes `slope` (..., q) at the
         nodes.  All integrals are with respect to the standard normal density.  In each tail, D is approximated by its
-        tangent at the outer node plus ½ c (z - node)².  The caller integrates the tangent, and this method the second
-        term.  The curvature c is the second derivative, at the outer node, of the cubic that has D's values and slopes
-        at this node and at the next one.  A negative c counts as zero.  A positive c is multiplied by the entry of
-        `smooth` (..., q-1) for that interval, which is 1 where V is smooth and 0 where V has a corner.
+        tangent at the outer node plus the quadratic term ½ c (z - node)².  The caller integrates the tangent, and this
+        method the quadratic term.  The curvature c is the second derivative, at the outer node, of the cubic that has
+        D's values and slopes at this node and at the next one.  A negative c counts as zero.  A positive c is
+        multiplied by the entry of `smooth` (..., q-1) for that interval, which is 1 where V is smooth and 0 where V has
+        a corner.
 
-        The first result (..., 2) holds the integrals beyond the first and beyond the last node.  It is the dot product
-        of the second result, weights (..., 2, 4), with four numbers: D's value and slope at the outer node, then D's
-        value and slope at the next node.
+        The first result (..., 2) holds the integrals beyond the first and beyond the last node.  The second
+        result (..., 2, 4) holds four weights for each integral.  The integral is the dot product of its weights with
+        four numbers: D's value and slope at the outer node, then D's value and slope at the next node.
         """
         h, sign = _outer(self.nodes[1:] - self.nodes[:-1]), _outer(-self.nodes).sign()
         outer_gain, inner_gain = _outer(gain), _outer(gain[..., 1:-1])

@@ -1,6 +1,7 @@
 """Entropy search per state: the mutual information between an observation and the peak of each state.
 
-The observation y is at a candidate (s, x), and the peak is the best action or the best value of a state s_i:
+The observation y is at a candidate (s, x), f is the expected reward, and the peak is the best action or the best value
+of a state s_i:
 
     ES_c = PES_c = I(y; x*_i),   MES_c = I(y; y*_i),   x*_i = argmax_x f(s_i, x),   y*_i = max_x f(s_i, x)
 
@@ -182,7 +183,7 @@ class Information:
         return function
 
     def gains(self, candidates: Tensor, states: Tensor, tables: PeakTables, which: Tensor) -> LineGains:
-        """Compute the mutual information (k, m) between observations at k candidates and the peaks of m states each.
+        """Compute mutual information (k, m) between the observation at each of k candidates and the peaks of m states.
 
         A peak is the best action or the best value of a state.  The candidates are (k, d), and each has m states of its
         own, `states` (k, m, d_s).  `tables` holds functions drawn from the model in these states, and `which` (k, m) is
@@ -195,7 +196,7 @@ class Information:
         return LineGains(value.reshape(shape), derivative.unflatten(0, shape), lines)
 
     def tables(self, states: Tensor, climb: int) -> PeakTables:
-        """Draw functions from the model in each of c states (c, d_s), at actions that may well be its best.
+        """Draw functions from the model in each of c states (c, d_s), at actions that may well be the state's best.
 
         A draw holds the values at all these actions.  Some of the actions are found by local searches of at most
         `climb` steps.  With `climb=0`, there are no local searches and fewer draws.
@@ -218,7 +219,7 @@ class Information:
         return PeakTables(points, whitening, torch.cat(kept), torch.cat(labels), normals, errors)
 
     def _actions(self, states: Tensor, climb: int) -> Tensor:
-        """Return, for each of c states (c, d_s), p actions (c, p, d_x) that may well be its best.
+        """Return, for each of c states (c, d_s), p actions (c, p, d_x) that may well be the state's best.
 
         Some of the actions are found by local searches of at most `climb` steps; with `climb=0`, none are.  If the
         space has few actions, all of them are returned.
@@ -245,9 +246,9 @@ class StatesInformed:
         self._information, self._states, self._tables, self._index = information, states, tables, index
 
     def __call__(self, candidates: Tensor, rows: Tensor) -> LineGains:
-        """Compute the mutual information (k, m) between observations at k candidates and the peaks of m states each.
+        """Compute mutual information (k, m) between the observation at each of k candidates and the peaks of m states.
 
         A peak is the best action or the best value of a state.  The candidates are (k, d).  There are several fixed
-        sets of m states, and the set of candidate i has the index `rows[i]`.
+        sets of m states.  Candidate i is paired with the states of the set with index `rows[i]`.
         """
         return self._information.gains(candidates, self._states[rows], self._tables, self._index[rows])

@@ -1,8 +1,8 @@
 """Estimates of the mutual information between an observation and the peak of a state, from joint draws.
 
 The peak is the best action of the state or its best value.  There are N draws of the function f(s_i, ·) of a state s_i,
-jointly at p actions that may well be its best.  Let μ be the posterior mean and V Λ Vᵀ the posterior covariance at
-these actions.  A draw is f_j = μ + V √Λ ξ_j, where ξ_j is standard normal.  Given the draw, the standardized
+jointly at p actions that may well be the state's best.  Let μ be the posterior mean and V Λ Vᵀ the posterior covariance
+at these actions.  A draw is f_j = μ + V √Λ ξ_j, where ξ_j is standard normal.  Given the draw, the standardized
 observation Z at a candidate (s, x) is Gaussian:
 
     Z | ξ_j ~ N(bᵀξ_j, 1 - |b|²),   b = Λ^-½ Vᵀ σ̃,   σ̃ = kⁿ((s_i, ·), (s, x)) / σ_y
@@ -16,7 +16,7 @@ here               meaning
 label              the peak of a draw: the index of its best action, or the quantile bin of its best value
 ``predictive``     H[Z] - E H[Z | label], with densities of Z from the draws of each label (PES, MES)
 ``moments``        the same, as if Z given a label were Gaussian: cheaper, but too low
-``retrospective``  H[label] - E H[label | Z], each draw moved to Z = z by f_j + σ̃ (z - z_j)   (ES)
+``retrospective``  H[label] - E H[label | Z]; draw j is moved to Z = z by adding σ̃ (z - z_j) to f_j (ES)
 ``corrected``      removes the bias of order 1/N of these estimates, by comparing all draws with halves of them
 =================  ===========================================================================================
 
@@ -49,7 +49,7 @@ Estimate = Callable[[Tensor, "PeakTables"], tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True)
 class PeakTables:
-    """N functions drawn from the model in each of c states, jointly at p actions that may well be its best."""
+    """For each of c states, N joint posterior draws of the rewards of p actions, each of which may be the best one."""
 
     points: Tensor  # (c, p, d), the actions with their state, in the unit cube
     whitening: Tensor  # (c, p, p), V Λ^-½
@@ -148,11 +148,12 @@ def moments(slope: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
 
 
 def gaussian_information(b: Tensor, tables: PeakTables) -> Tensor:
-    """Return ½ log Var[Z] - ½ E log Var[Z | peak] of the observation Z for each of c pairs of a candidate and a state.
+    """Return the mutual information (c,) between the observation Z and the peak of a state, as if Z were Gaussian.
 
-    The peak is the state's best action or best value. `b` (c, p) are the whitened slopes of the posterior means at p
-    actions as functions of Z (see `whitened`). `tables` holds draws of the function of each of the c states at these
-    actions.
+    It is ½ log Var[Z] - ½ E log Var[Z | peak]. Z is the observation at a candidate, the peak is the best action or the
+    best value of a state, and there are c pairs of a candidate and a state. `b` (c, p) are the whitened slopes of the
+    posterior means at p actions as functions of Z (see `whitened`). `tables` holds functions drawn from the model in
+    each of the c states, at these actions.
     """
     labels = tables.labels
     means, left = outcome(b, tables)
@@ -168,8 +169,8 @@ def retrospective(slope: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
     """Estimate the mutual information H[x*] - E H[x* | Z] between the observation Z and a state's best action x*.
 
     H is the entropy.  There are c pairs of a candidate and a state, and the estimates are (c,).  For each of several
-    values z, all draws of the state's function are conditioned on Z = z.  The share of them in which an action is the
-    best one estimates P(x* | Z = z).
+    values z, all draws of the state's function are conditioned on Z = z.  The share of draws in which an action is the
+    best one is the estimate of its probability P(x* | Z = z).
 
     Also return the derivatives (c, p) with respect to `slope` (c, p), which says how the posterior means at p actions
     change with Z.  The shares are piecewise constant, so the derivatives are those of another estimate: the average of
@@ -205,11 +206,11 @@ def retrospective(slope: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
 
 
 def whitened(slope: Tensor, tables: PeakTables) -> Tensor:
-    """Return b = Λ^-½ Vᵀ σ̃, the slopes σ̃ in whitened coordinates, where V Λ Vᵀ is the posterior covariance.
+    """Return b = Λ^-½ Vᵀ σ̃, the slopes σ̃ in whitened coordinates.
 
-    The slopes (c, p) say how the posterior means at p actions change with the observation Z, for each of c pairs of a
-    candidate and a state.  V has the eigenvectors of the covariance as columns, and Λ the eigenvalues on its diagonal.
-    The result is (c, p), too.
+    The slopes σ̃, `slope` (c, p), say how the posterior means at p actions change with the observation Z, for each of c
+    pairs of a candidate and a state.  V Λ Vᵀ is the posterior covariance (p, p) of these actions: V has its
+    eigenvectors as columns, and Λ has its eigenvalues on the diagonal.  The result is (c, p), too.
     """
     return (slope[:, None] @ tables.whitening)[:, 0]
 

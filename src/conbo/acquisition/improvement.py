@@ -66,7 +66,7 @@ class ImprovementAcquisition:
         return self.log_value(points)[0].exp()
 
     def local(self, starts: Tensor) -> BatchedFunction:
-        """Return the function that local searches from any starts maximize: log EI, with its gradient."""
+        """Return the function that local searches maximize, for any `starts`: log EI, with its gradient."""
 
         def function(points: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
             return self.log_value(points)

@@ -93,7 +93,7 @@ class ConditionalAcquisition:
 
     @property
     def seen_seeds(self) -> tuple[int, ...]:
-        """Simulator seeds of the observations; empty if the values do not depend on the seed."""
+        """Simulator seeds of the observations; empty if the acquisition function does not depend on the seed."""
         return self.value.seen_seeds if isinstance(self.value, KnowsSeeds) else ()
 
     def for_seeds(self, seeds: Tensor) -> "ConditionalAcquisition":
@@ -174,7 +174,7 @@ class AveragedAcquisition:
 
     @property
     def seen_seeds(self) -> tuple[int, ...]:
-        """Simulator seeds of the observations; empty if the values do not depend on the seed under any model."""
+        """Simulator seeds of the observations; empty if no model's values depend on the seed."""
         return max((part.seen_seeds for part in self.parts), key=len)
 
     def for_seeds(self, seeds: Tensor) -> "AveragedAcquisition":

@@ -10,7 +10,7 @@ ConBO paper    here                                      meaning
 KG_d           ``DiscreteKG``                            maxima over a fixed random set of actions
 KG_MC          ``MonteCarloKG``                          average over random Z_j; each maximum is found by local search
 KG_h           ``HybridKG(spread=1, estimate="lower")``  maxima over the actions x*_j that are best at quantiles Z_j
-(none)         ``HybridKG()``                            wider quantiles, integrated better: see convex_integral.py
+(none)         ``HybridKG()``                            quantiles of a wider normal; see convex_integral.py
 μ*, σ̃*         ``mean``, ``slope``                       mean μⁿ and slope σ̃ at x*_j
 =============  ========================================  ==============================================================
 
@@ -145,7 +145,7 @@ class DiscreteKG:
     def build(self, belief: Belief, generator: torch.Generator) -> StateValue:
         """Build the object that computes knowledge gradients of candidates in states, for one belief.
 
-        The n random actions among which the best action is sought are drawn here, once. They are the same for all
+        The random actions among which the best action is sought are drawn here, once. They are the same for all
         candidates and states.
         """
         d_x = belief.space.n_action_dims

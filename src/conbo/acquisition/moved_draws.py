@@ -1,4 +1,4 @@
-"""Counts in how many functions drawn from the posterior, given an observation Z = z, each action is a state's best.
+"""Counts how often each action is the best one of a state, in functions drawn from the posterior given Z = z.
 
 Z is the standardized observation at a candidate. A draw f_j of the state's function comes with a value z_j of Z that
 was drawn together with it. To condition the draw on Z = z, it is moved: it becomes f_j + σ̃ (z - z_j), where σ̃ says
@@ -18,10 +18,10 @@ PAIRS = 2  # pairs of a candidate and a state whose draws are moved in one pass
 def best_counts(values: Tensor, slope: Tensor, outcomes: Tensor, nodes: Tensor) -> Tensor:
     """Count in how many of N drawn functions each of p actions is the best, for m values of the observation Z.
 
-    There are c pairs of a candidate, at which Z is observed, and a state. `values` (c, p, N) are the draws in the
-    state, and `outcomes` (c, N) the values of Z that were drawn with them. For each value z in `nodes` (m,), every draw
-    is moved to Z = z: its value at an action changes by slope · (z - outcome), with `slope` (c, p). The counts are
-    (c, m, 2, p), separately for the first and the second half of the draws.
+    Z is the observation at a candidate, and there are c pairs of a candidate and a state. `values` (c, p, N) are the
+    draws in the states, and `outcomes` (c, N) the values of Z that were drawn with them. For each value z in `nodes`
+    (m,), every draw is moved to Z = z: its value at an action changes by slope · (z - outcome), with `slope` (c, p).
+    The counts are (c, m, 2, p), separately for the first and the second half of the draws.
     """
     if compiled.AVAILABLE and values.device.type == "cpu":
         counts = np.zeros((len(values), len(nodes), 2, values.shape[1]))
@@ -32,7 +32,7 @@ def best_counts(values: Tensor, slope: Tensor, outcomes: Tensor, nodes: Tensor) 
 
 
 def _best_counts(values: Tensor, slope: Tensor, outcomes: Tensor, nodes: Tensor) -> Tensor:
-    """Count in how many drawn functions each action is the best, by torch on any device.
+    """Count in how many drawn functions each action is the best, with torch on any device.
 
     Arguments and result are those of `best_counts`.
     """

@@ -70,7 +70,7 @@ class GapAcquisition:
         return self.value(points)[0].clamp_min(0)
 
     def local(self, starts: Tensor) -> BatchedFunction:
-        """Return the function that local searches from any starts maximize: the gap, with its gradient.
+        """Return the function that local searches maximize, for any `starts`: the gap, with its gradient.
 
         A gap is the point's upper confidence bound minus the highest lower bound of any action in its state.
         """

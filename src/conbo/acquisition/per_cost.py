@@ -45,7 +45,7 @@ class AcquisitionPerCost:
 
     @property
     def seen_seeds(self) -> tuple[int, ...]:
-        """Simulator seeds of the observations; empty if the values do not depend on the seed."""
+        """Simulator seeds of the observations; empty if the acquisition function does not depend on the seed."""
         return self.acquisition.seen_seeds if isinstance(self.acquisition, SeedsMatter) else ()
 
     def for_seeds(self, seeds: Tensor) -> "AcquisitionPerCost":

@@ -83,7 +83,7 @@ class ProfileAcquisition:
     def screen(self, points: Tensor) -> Tensor:
         """Return the values (c,) of the profile expected improvement, or quantile improvement, at points (c, d).
 
-        It is cheap enough for screening.
+        These values are cheap enough for screening.
         """
         return self(points)
 
@@ -92,7 +92,7 @@ class ProfileAcquisition:
         return self.log_value(points)[0].exp()
 
     def local(self, starts: Tensor) -> BatchedFunction:
-        """Return the function that local searches from any starts maximize, with values and gradients.
+        """Return the function that local searches maximize, for any `starts`, with values and gradients.
 
         It is the logarithm of the profile expected improvement, or of the profile expected quantile improvement.
         """
@@ -135,8 +135,8 @@ class StateProfile:
     def best(self, states: Tensor) -> tuple[Tensor, Tensor]:
         """Return the highest posterior quantiles (m,) over actions in m states (m, d_s), and their gradients (m, d).
 
-        The quantile is `level` standard deviations above the posterior mean.  It is a function of the state, so the
-        gradients are zero in the columns of actions.
+        The quantile is `level` standard deviations above the posterior mean.  The highest quantile is a function of
+        the state alone, so the gradients are zero in the columns of actions.
         """
         value, gradient = self.quantile(self.best_points(states))
         gradient[:, self._d_s :] = 0.0
@@ -187,8 +187,8 @@ def after_observing(
 
     The new quantile depends on the observation, so its mean and standard deviation are predicted.  The quantile
     is `level` standard deviations above the posterior mean, and `noise` (c,) is the variance of the observation's
-    noise, with gradients (c, d).  The result is the mean (c,), its gradients (c, d), the standard deviation (c,) and
-    its gradients (c, d).
+    noise, with gradients `noise_gradient` (c, d).  The result is the mean (c,), its gradients (c, d), the standard
+    deviation (c,) and its gradients (c, d).
     """
     variance, variance_gradient = moments.variance.clamp_min(LEAST_VARIANCE), moments.variance_gradient
     total = variance + noise

@@ -1,7 +1,7 @@
 """The states and weights of the quadrature with which the acquisition function ConBO integrates over P[s].
 
 If there are only a few states, the integral is a sum over all of them.  Otherwise, it is a weighted sum over some
-states, more of them where the value of an observation is likely to be high:
+states, which are denser where the value of an observation is likely to be high.  Two recipes choose these states:
 
 - `StratifiedStates` (default): a quasi-random pool of states that follows P[s] is ordered along a space-filling curve.
   For every candidate, the pool is cut into cells of equal importance.  The importance of a state is its probability
@@ -128,7 +128,7 @@ class StratifiedStates:
         return replace(self, n_states=ceil(share * self.n_states), pool=ceil(share * self.pool))
 
     def build(self, belief: Belief, generator: torch.Generator) -> StateRule:
-        """Build the rule for one belief; if there are few states, the rule takes all of them."""
+        """Build the rule that chooses states, for one belief; if there are few states, it takes all of them."""
         exact = exact_states(belief)
         if exact is not None:
             return exact
@@ -169,10 +169,10 @@ def by_importance(importance: Tensor, n: int) -> tuple[Tensor, Tensor]:
     """Choose n representatives of p states for each of r candidates, given the importance (r, p) of each state.
 
     Return the indices (r, n) of the chosen states, and their weights (r, n): the weighted sum over the chosen states
-    approximates the sum over all p states.  A state with more than one n-th of the total importance is always chosen,
-    with weight 1.  The other states, in the given order, are divided into cells of equal importance, and the middle
-    state of each cell stands for the whole cell.  Its weight is the importance of the cell divided by its own
-    importance.
+    approximates the sum over all p states.  A state with more than 1/n of the total importance is always chosen, with
+    weight 1.  The other states, in the given order, are divided into cells of equal importance, and the middle state of
+    each cell stands for the whole cell.  The weight of this state is the importance of the cell, divided by the
+    importance of the state.
     """
     highest, order = importance.topk(n)
     alone = (n * highest > importance.sum(-1, keepdim=True)).sum(-1, keepdim=True)  # (r, 1), always below n
@@ -209,7 +209,9 @@ class GaussianStates:
         return replace(self, n_states=ceil(share * self.n_states))
 
     def build(self, belief: Belief, generator: torch.Generator) -> StateRule:
-        """Build the rule that chooses the states, for one belief: the first of these that applies.
+        """Build the rule that chooses the states, for one belief.
+
+        The first of these cases that applies decides what the rule does:
 
         - If there are few states, take all of them.
         - If some state parameter is categorical or an integer, use the rule of `StratifiedStates`.

@@ -51,7 +51,7 @@ def leading_study(arguments: Sequence[str], *names: str) -> tuple[str, ...]:
 
 
 def create_or_resume(source: str, name: str | None, device: str = "cpu") -> "Study":
-    """Open the study of a study file (created if there is none yet), or an existing study of a storage."""
+    """Create or resume the study that a study file describes, or open an existing study of a storage."""
     if not source.endswith(".toml"):
         return open_existing(source, name, device)
     study_file = _study_file(source)
@@ -81,14 +81,17 @@ def shell_word(text: str) -> str:
 
 
 def location(source: str, name: str | None) -> tuple[str, str]:
-    """Return the storage and the name of the study.
+    """Return the storage and the name of the study; the source is a study file or a storage.
 
-    A `name` that is given is returned unchanged. Otherwise, if the source is a study file, the name is taken from the
-    file. If the source is a storage, the name is that of the only study there, or "default" if there are several or
-    none.
+    The name is the first of these that applies:
 
-    Raises StudyError if nothing is stored for a study file yet, and SettingError if `name` is None and the source is a
-    storage with several studies, none of which is called "default".
+    - `name`, if it is given.
+    - The name in the study file, if the source is a study file.
+    - The name of the study in the storage, if there is exactly one.
+    - "default".
+
+    Raises StudyError if the storage of a study file has no study yet, and SettingError if `name` is None and the source
+    is a storage with several studies, none of which is called "default".
     """
     if source.endswith(".toml"):
         study_file = _study_file(source)
@@ -116,7 +119,10 @@ def stored_names(storage: str) -> list[str]:
 
 
 def unfolded_log(source: str) -> str | None:
-    """Return the name of the SQLite file's write-ahead log if it may hold changes that the file lacks, else None."""
+    """Return the name of an SQLite file's write-ahead log if the log may hold changes that the file lacks, else None.
+
+    The source is this SQLite file, or a study file that stores its study there. For any other storage, return None.
+    """
     from conbo.study.database import Database
     from conbo.study.sqlite_file import log_size
 
@@ -150,7 +156,7 @@ def existing_file(source: str) -> Path:
 
 
 def parse_pairs(kind: str, parameters: "Mapping[str, Parameter]", pairs: Sequence[str]) -> "dict[str, Value]":
-    """Convert strings such as `demand=1.2` to values by name; the space checks names and values later.
+    """Convert strings such as `demand=1.2` to a dict from names to values; the space checks both later.
 
     `kind` says in error messages what the strings describe: "A state" or "An action".
     """

@@ -1,4 +1,4 @@
-"""Reads and writes files with tables, in the format that the file's ending stands for, and formats tables as text."""
+"""Reads and writes files of tables, in the format given by the file's extension, and formats tables as text."""
 
 import csv
 import io
@@ -83,7 +83,7 @@ def check_table(path: Path, endings: Iterable[str] = TABLES) -> None:
 
 
 def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write the rows to a file, in the format that its ending stands for."""
+    """Write the rows to a file, in the format given by its extension."""
     check_table(path)
     library, columns = _library(path), list(rows[0]) if rows else []
     if path.suffix.lower() == ".json":
@@ -107,7 +107,7 @@ def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _library(path: Path) -> Any:
-    """The library that writes files with this ending; None if none is needed."""
+    """The library that writes files with the extension of `path`; None if no library is needed."""
     needed = TABLES[path.suffix.lower()]
     for name in needed:
         try:

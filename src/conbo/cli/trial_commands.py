@@ -220,7 +220,10 @@ def _reward(text: object, what: str = "reward") -> float:
 
 
 def _plain(text: object) -> str:
-    """Return an object as a string; raise ValueError if it has an underscore, since Python reads 1_000 as a number."""
+    """Return an object as a string; raise ValueError if it contains an underscore.
+
+    Otherwise, `int` and `float` would accept strings such as "1_000".
+    """
     if "_" in str(text):
         raise ValueError(text)
     return str(text)

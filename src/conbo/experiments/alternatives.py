@@ -34,7 +34,7 @@ GRID_SIZES: Mapping[Library, Mapping[str, Sequence[int]]] = {
 
 
 def best_grid(comparison: Comparison, library: str) -> str | None:
-    """The label of the library's grid of states with the lowest final mean cost.
+    """The label of the grid of states on which the library has the lowest final mean cost.
 
     Grids that were not run with all seeds are left out. The result is None if no grid is left.
     """
@@ -44,7 +44,7 @@ def best_grid(comparison: Comparison, library: str) -> str | None:
 
 
 def in_words(comparison: Comparison) -> Comparison:
-    """Restrict a comparison to conbo and its alternatives, and replace their labels by names in words.
+    """Restrict a comparison to conbo and its alternatives, and replace their labels by readable names.
 
     Optuna and Ax are run on several grids of states. Only the best grid of each library is kept.
     """
@@ -65,8 +65,9 @@ def in_words(comparison: Comparison) -> Comparison:
 def places_of(comparison: Comparison) -> list[str]:
     """The names of conbo and its alternatives, in the same order for every comparison.
 
-    This order gives each alternative the same color in all panels of a figure. `comparison` is a result of `in_words`.
-    For an alternative that it lacks, the list has the part of the name before the colon, such as "Optuna".
+    This order gives each alternative the same color in all panels of a figure. `comparison` is a result of `in_words`,
+    with names such as "Optuna: 5 states, each on its own". If it lacks an alternative, the list has a short name in its
+    place, such as "Optuna".
     """
     firsts = [name.partition(":")[0] for name in (*NAMES.values(), *GRIDS.values())]
     present = {name.partition(":")[0]: name for name in comparison.costs}
@@ -88,7 +89,7 @@ def final_costs(comparisons: Sequence[Comparison]) -> str:
 
 
 def _evaluations(comparison: Comparison) -> str:
-    """The problem in words, and the number of evaluations at the end of the runs."""
+    """The heading of a column: the readable name of the problem, and the number of evaluations in a complete run."""
     return f"{readable(comparison.problem)}, {comparison.evaluations[-1]:.0f} evaluations"
 
 

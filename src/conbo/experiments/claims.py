@@ -1,4 +1,4 @@
-"""The claims of the ConBO paper, and a table of which ones are reproduced, by the rules of `evidence`."""
+"""The claims of the ConBO paper, and a table that says which of them are reproduced, by the rules in `evidence`."""
 
 import math
 from collections import Counter
@@ -195,9 +195,10 @@ CLAIMS = (
 
 
 def mixed(checks: Sequence[Check]) -> list[Check]:
-    """A list of one check: whether some of the given checks hold and others are refuted; empty if none are given.
+    """Combine checks into one: whether some of them hold and others are refuted.
 
-    The check is undecided if this depends on given checks that are undecided.
+    Return a list with the new check, or an empty list if no checks are given. The new check is undecided if it does not
+    hold and some of the given checks are undecided.
     """
     if not checks:
         return []

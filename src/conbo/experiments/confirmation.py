@@ -1,7 +1,7 @@
-"""Confirms recorded runs after the code has changed, by making a few of them again and comparing the scores.
+"""Confirms recorded runs after the code has changed, by repeating a few of them and comparing the scores.
 
-A row consists of the runs that differ only in their seeds. Rewriting code often changes no number. If a few runs of a
-row, made again by the new code, have the same scores as before, the other runs of the row need not be made again.
+A row consists of the runs that differ only in their seeds. A change of the code often leaves all scores as they were.
+If the new code repeats a few runs of a row with the same scores, the other runs of the row need not be repeated.
 """
 
 from collections import defaultdict
@@ -13,7 +13,7 @@ from conbo.experiments.run_file import Checkpoint, Run, RunSettings
 
 
 class Pair(NamedTuple):
-    """A recorded run, the fingerprints of all code that is known to reproduce it, and the same run made again."""
+    """A recorded run, the fingerprints of all code that is known to reproduce it, and its repetition by new code."""
 
     recorded: Run
     codes: frozenset[str]
@@ -23,17 +23,17 @@ class Pair(NamedTuple):
 def confirm(recorded: Sequence[Run], again: Iterable[Run]) -> None:
     """Add the fingerprint of new code to the recorded runs that this code reproduces.
 
-    `again` holds runs that the new code has made again. Each is compared with the recorded run of the same settings,
-    but is skipped in these cases:
+    `again` holds runs that the new code has repeated. Each is compared with the recorded run that has the same
+    settings. It is skipped in these cases:
 
-    - There is no such recorded run.
+    - No recorded run has the same settings.
     - The two runs were made on different platforms.
-    - Several versions of the code made parts of the new run.
+    - The new run was not made by exactly one version of the code.
 
-    A comparison counts for each recorded run that has the same settings, except perhaps the seed, and that shares a
-    fingerprint with the recorded run of the comparison. The fingerprints of a run are those of `codes_of`.
+    The result of a comparison applies to the recorded run in it, and to all others that differ from this run only in
+    the seed and that share a fingerprint with it (see `codes_of`).
 
-    A recorded run is confirmed if at least one comparison counts for it, and if all comparisons that count for it found
+    A recorded run is confirmed if at least one comparison applies to it, and if all comparisons that apply to it found
     equal scores. The fingerprint of the new code is then added to the run's list `confirmed`.
     """
     known = {run.settings: (run, codes_of(run)) for run in recorded}
@@ -53,15 +53,15 @@ def confirm(recorded: Sequence[Run], again: Iterable[Run]) -> None:
 def codes_of(run: Run) -> frozenset[str]:
     """Fingerprints of all versions of the code that are known to reproduce a run.
 
-    These are the fingerprint of the version that made the run, unless several versions made parts of it, and those in
-    the run's list `confirmed`.
+    These are the fingerprints in the run's list `confirmed` and, if a single version made the whole run, the
+    fingerprint of this version.
     """
     made = {origin.code for origin in run.origins}
     return frozenset(made if len(made) == 1 else ()) | frozenset(run.confirmed)
 
 
 def platforms_of(run: Run) -> set[str]:
-    """The platforms on which a run was made; on another one, rounding errors change its scores."""
+    """The platforms on which a run was made; on another platform, rounding errors may change its scores."""
     return {origin.platform for origin in run.origins}
 
 
@@ -76,5 +76,5 @@ def row_of(run: Run) -> RunSettings:
 
 
 def scores_of(run: Run) -> list[Checkpoint]:
-    """The checkpoints of a run without computing times."""
+    """The checkpoints of a run, without their computing times."""
     return [replace(one, fit_seconds=None, suggest_seconds=None) for one in run.checkpoints]

@@ -75,10 +75,10 @@ def styled(draw: Draw) -> Draw:
 def style_of(method: str, methods: Sequence[str] = ()) -> dict[str, Any]:
     """The color and line style of a method, as options of matplotlib.
 
-    Methods in the dict `STYLES` have fixed styles. A label such as `revi/auto` or `revi noise=auto`, which stands for
-    one of these methods with another model, gets the color of that method. Its line is dotted, or for another prior on
-    the noise alone, dashed and dotted. All other methods get the colors in `OTHERS` by their order in `methods`, the
-    methods of all panels of the figure.
+    Methods in the dict `STYLES` have fixed styles. A label such as `revi/auto` or `revi noise=auto` stands for one of
+    these methods with another model. It gets the color of the method, and a dotted line, or a dash-dotted line if the
+    label contains "noise=". All other methods get solid lines in the colors `OTHERS`, by their order in `methods`,
+    which are the methods of all panels of the figure.
     """
     name = _base(method)
     if name in STYLES:
@@ -133,7 +133,7 @@ def draw_costs(axes: Axes, comparison: Comparison, among: Sequence[str] = ()) ->
 
 
 def log_costs(axes: Axes, direction: Literal["x", "y"] = "y") -> None:
-    """Make the cost axis logarithmic; if its ends differ by less than the factor `FEW_DECADES`, add minor labels.
+    """Make the cost axis logarithmic; add minor labels if its ends differ by less than a factor of `FEW_DECADES`.
 
     Minor labels are those between the powers of ten. Call this after everything is drawn.
     """

@@ -17,9 +17,11 @@ _SEEDS = 3  # number of the random stream of simulators' seeds
 def evaluate(problem: Problem, seed: int, trial: Trial, habit: SeedHabit = "new") -> Outcomes:
     """Evaluate one trial of a run, with noise that can be reproduced when the run is continued.
 
-    `seed` is the seed of the run, and `habit` says where the simulator's seed comes from. With "new", every evaluation
-    has a different one; with "chosen", the method has chosen it (common random numbers); with "one", all evaluations of
-    the run have the same one.
+    `seed` is the seed of the run. `habit` says which random numbers the simulator uses:
+
+    - "new": different ones for every evaluation.
+    - "chosen": those given by the simulator seed that the method chose for the trial (common random numbers).
+    - "one": the same ones for all evaluations of the run.
     """
     generator = np.random.default_rng([seed, trial.number, _NOISE])
     if habit == "new":

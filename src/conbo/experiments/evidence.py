@@ -1,7 +1,7 @@
-"""Checks statements about the costs of methods on a set of runs, by the fixed rules of `paired_tests`.
+"""Checks statements about the costs and computing times of methods, by fixed rules and statistical tests.
 
 =============  =====================================================================================================
-below          costs are lower than the other method's, by the bootstrap interval and the sign-flip test
+below          bootstrap interval and sign-flip test both show that costs are lower than the other method's
 not above      a test shows that costs are lower than the other method's plus a margin
 level          tests show that costs differ from the other method's by less than a margin
 near zero      the mean cost is at most ten times the best method's, or at most a millionth of the initial cost
@@ -9,7 +9,7 @@ near zero      the mean cost is at most ten times the best method's, or at most 
 
 The margin is a quarter of the other method's mean final cost. For observed accuracies, it is 0.001, which is the
 difference between methods that the paper reports. If the tests can neither show nor refute a statement, it is
-undecided.
+undecided. The tests are in `paired_tests`.
 
 Statements about computing times are checked on the times of `suggestion_times`, because the recorded runs were made on
 busy machines. A statement gives limits on the ratio of two times. It holds if the ratio's 95 % confidence interval is
@@ -40,7 +40,7 @@ Rule: TypeAlias = Literal["below", "level", "not above"]
 
 
 class Check(NamedTuple):
-    """The result of checking one statement about the costs of methods."""
+    """The result of checking one statement about the costs or computing times of methods."""
 
     holds: bool
     text: str  # the statement with its numbers
@@ -70,7 +70,7 @@ class Evidence:
         self._found = {(c.problem, c.batch): c for c in compare(self._runs)}
 
     def costs(self, rule: Rule, problems: Iterable[str], methods: Sequence[str], others: Sequence[str]) -> list[Check]:
-        """Check, on every problem, the final cost of each of these methods against that of each of the others.
+        """Compare the final cost of each of `methods` with that of each of `others`, on every problem.
 
         `rule` says what to check: that the method's cost is "below" the other's, "level" with it, or "not above" it.
         """
@@ -105,10 +105,10 @@ class Evidence:
         return checks
 
     def batches(self, problem: str, methods: Sequence[str], sizes: Sequence[int]) -> list[Check]:
-        """Check for a linear speed-up: runs in batches end at no higher cost than runs with as many single evaluations.
+        """Check for a linear speed-up: after as many evaluations, batches end at no higher cost than single points.
 
-        Runs are paired by seed. As a control, the same test is applied to runs of single evaluations that stop halfway.
-        Unless they fail, the test is too weak, and the check is undecided.
+        Runs are paired by seed. As a control, the same test is applied to runs of single points that stop halfway. They
+        should fail it. If they pass, the test is too weak, so a check that would otherwise hold is undecided.
         """
         return [
             _with_control(check, serial, m)
@@ -178,10 +178,11 @@ def checked(rule: Rule, what: str, costs: Array, others: Array, margin: float | 
 
 
 def _with_control(check: Check, serial: Comparison, method: str) -> Check:
-    """Return the check of a linear speed-up by batches, changed to undecided if it is too weak.
+    """Return the check of a linear speed-up by batches, changed to undecided if it holds but its test is too weak.
 
-    The check is whether runs in batches end at no higher cost than runs with as many single evaluations. It is too weak
-    unless it fails for runs of single evaluations that stop halfway (from `serial`).
+    The test is whether runs in batches end at no higher cost than runs with as many single evaluations. As a control,
+    the test is applied to the runs of single evaluations in `serial`, stopped halfway. If these do not fail, the test
+    is too weak.
     """
     half = int(np.searchsorted(serial.evaluations, serial.evaluations[-1] / 2))
     costs = serial.costs[method]

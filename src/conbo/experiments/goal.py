@@ -39,15 +39,16 @@ class Duel(NamedTuple):
 
     @property
     def standing(self) -> Standing:
-        """Whether the default method is worse than any rival, better than the best rival, or level with it."""
+        """Whether the default method is "worse" than some rival; otherwise "better" than the best rival or "level"."""
         return "worse" if self.ahead else standing(self.comparison, self.rival, self.gap)
 
 
 def standing(comparison: Comparison, rival: str, gap: Difference) -> Standing:
-    """Whether the default method is better than a rival, level with it, or worse, given the gap of their final costs.
+    """Whether the default method is better than a rival, level with it, or worse.
 
-    They are level unless the bootstrap interval and the sign-flip test both find a difference. They are also level if
-    both end with at most a millionth of their initial opportunity costs.
+    `gap` is the difference of their final costs. The two methods are level unless the bootstrap interval and the
+    sign-flip test both find a difference. They are also level if both end with at most a millionth of their initial
+    opportunity costs.
     """
     solved = all(comparison.is_solved(method) for method in (DEFAULT_METHOD, rival))
     return "level" if solved else gap.standing
@@ -57,7 +58,7 @@ def duels(runs: Mapping[Key, Run], as_published: bool = False) -> Iterator[Duel]
     """Yield, for every problem and batch size, the comparison of the default method with its best rival.
 
     Rivals that share too few seeds with the default method are left out. With `as_published`, so are those that were
-    run with a model other than their published one.
+    run with conbo's model; a wider prior on the noise of the published model is allowed.
     """
     for comparison in compare(run for run in runs.values() if run.is_complete):
         if DEFAULT_METHOD not in comparison.costs:
@@ -82,8 +83,8 @@ def goal_table(runs: Mapping[Key, Run], as_published: bool = False) -> str:
     """A Markdown table that compares conbo's default method with the best rival on each problem.
 
     One column has the share of the rival's evaluations after which the mean cost of the default method stays at or
-    below the rival's final one. The last column says whether this share is at most `GOAL`. With `as_published`, rivals
-    that were run with a model other than their published one are left out.
+    below the final mean cost of the rival. The last column says whether this share is at most `GOAL`. With
+    `as_published`, rivals that were run with conbo's model are left out.
     """
     ours = DEFAULT_METHOD
     head = ["problem", "best rival", "rival's cost", f"{ours}'s", f"{ours} − rival [95 %]", "p", f"{ours} is"]
@@ -101,11 +102,11 @@ def goal_table(runs: Mapping[Key, Run], as_published: bool = False) -> str:
 
 
 def standing_sentence(runs: Mapping[Key, Run], as_published: bool = False) -> str:
-    """A sentence that counts where the default is better than the best rival, level with it, or worse than some rival.
+    """A sentence that counts the problems on which the default method is better than its best rival, level, or worse.
 
-    The default counts as level unless the bootstrap interval and the sign-flip test both find a difference. It also
-    counts as level if both methods end with at most a millionth of their initial opportunity costs. With
-    `as_published`, rivals that were run with a model other than their published one are left out.
+    Worse means worse than some rival. Two methods are level unless the bootstrap interval and the sign-flip test both
+    find a difference. They are also level if both end with at most a millionth of their initial opportunity costs.
+    With `as_published`, rivals that were run with conbo's model are left out.
     """
     found = list(duels(runs, as_published))
     counts = Counter(duel.standing for duel in found)

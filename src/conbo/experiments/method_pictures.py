@@ -139,11 +139,11 @@ def _draw_estimator(axes: Axes, belief: Belief, recipe: Estimator | None) -> Non
 
 
 def _draw_maximizers(axes: Axes, kg: ExactGains, lines: ExactLines) -> None:
-    """Draw the actions from which a knowledge gradient is estimated.
+    """Draw the actions from which a knowledge gradient is estimated, as dots.
 
-    A discrete knowledge gradient has a fixed set of actions, which are drawn at their posterior means. The other
-    estimates have nodes, which are values z of the standardized new observation. They use the best action for each
-    node, the one with the highest posterior mean given z. This action is drawn at this mean.
+    - A discrete knowledge gradient has a fixed set of actions. Each is drawn at its posterior mean.
+    - The other estimates have several values z of the standardized new observation. For each z, they use the action
+      with the highest posterior mean after this observation. It is drawn at this mean.
     """
     mean, slope = lines.mean[0, 0], lines.slope[0, 0]
     if kg.rule.nodes is None:

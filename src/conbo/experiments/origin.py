@@ -2,8 +2,8 @@
 
 The fingerprint is a hash of the problem's data files and of source files: the modules that define the method's recipe,
 the problem, the optimizer and the scoring, and all modules that these import. Other methods and problems, storage and
-presentation are left out, and so is the optimizer if the run is that of another library. Docstrings, blank lines and
-comment lines do not count, so that rewriting them does not make recorded runs stale.
+presentation are left out. If another library suggests the points, conbo's optimizer is left out too. Docstrings, blank
+lines and comment lines do not count, so that rewriting them does not make recorded runs stale.
 """
 
 import ast

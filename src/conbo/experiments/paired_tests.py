@@ -100,7 +100,7 @@ def sign_flip_p(differences: Array) -> float:
     """The p-value of the two-sided sign-flip test of paired differences (n,).
 
     It is the share of combinations of signs for which the sum of the differences is at least as far from zero as with
-    the observed signs. All combinations are tried if there are few pairs; otherwise the observed one and random ones.
+    the observed signs. If there are few pairs, all combinations are tried; otherwise, the observed one and random ones.
     """
     n, observed = len(differences), abs(float(differences.sum()))
     least = observed - ROUNDING * float(np.abs(differences).sum())
@@ -136,9 +136,10 @@ def equal(differences: Array, margins: Array | float) -> WithinMargin:
 
 
 def power_of_margin(margin: float, error: float, n: int) -> float:
-    """Power of a one-sided t-test with n pairs to show that a difference is below a margin, if it is truly zero.
+    """Probability that a one-sided t-test shows a mean difference to be below a margin, if the true mean is zero.
 
-    `error` is the standard error of the mean difference or, if the margin is a mean too, of difference minus margin.
+    The test has n pairs. `error` is the standard error of the mean difference or, if margins differ from pair to pair,
+    of the mean of difference minus margin.
     """
     if error == 0:
         return 1.0 if margin > 0 else 0.0

@@ -115,15 +115,18 @@ def with_our_model(*names: str) -> list[Method]:
     return [with_model(name, GaussianProcess()) for name in names]
 
 
-def with_either_prior(*names: str) -> list[Method]:
-    """The built-in methods with these names, first as they are, then once more with a wider prior on the noise.
+def with_wider_prior(*names: str) -> list[Method]:
+    """The methods from papers with these names, with the papers' model and a wider prior on the noise.
 
-    The names must be those of methods from papers. The second variants have the model of these papers with
-    ``noise="auto"``, a prior that expects anything from small to large noise.
+    Their labels are `method noise=auto`: the prior expects anything from small to large noise.
     """
     any_noise = replace(PUBLISHED_MODEL, noise="auto")
-    own = named(*names)
-    return [*own, *(replace(one, name=f"{one.name} noise=auto", model=any_noise) for one in own)]
+    return [replace(method, name=f"{method.name} noise=auto", model=any_noise) for method in named(*names)]
+
+
+def with_either_prior(*names: str) -> list[Method]:
+    """The methods from papers with these names, first as they are, then once more with a wider prior on the noise."""
+    return [*named(*names), *with_wider_prior(*names)]
 
 
 def global_methods() -> list[Method]:
@@ -209,6 +212,7 @@ _FINITE = Sweep(
     problems=["branin_grid"],
     methods=[
         *named("uniform", "scot", "mts", "revi", "gp-c-ocba", DEFAULT_METHOD),
+        *with_wider_prior("uniform", "scot", "mts", "revi", "gp-c-ocba"),
         *with_our_model("revi", "gp-c-ocba"),
     ],
     evaluations=100,
@@ -218,7 +222,7 @@ _FINITE = Sweep(
     scoring=EXACT,
 )
 _NEWER_RIVALS = [
-    replace(sweep, methods=named("ps-bax", "ae-lsvi", "pmto", DEFAULT_METHOD))
+    replace(sweep, methods=[*with_either_prior("ps-bax", "ae-lsvi", "pmto"), *named(DEFAULT_METHOD)])
     for sweep in (_AMBULANCES, _WAREHOUSES, _NETWORKS)
 ]
 _SEEDS: list[Sweep] = [
@@ -240,7 +244,11 @@ _NOISE_PRIORS = [
 _BATCHES = [
     replace(
         sweep,
-        methods=[*named("revi", "mts", "conbo-5", DEFAULT_METHOD), *with_our_model(*MODEL_RIVALS)],
+        methods=[
+            *with_either_prior("revi", "mts", "conbo-5"),
+            *named(DEFAULT_METHOD),
+            *with_our_model(*MODEL_RIVALS),
+        ],
         batch=batch,
     )
     for sweep in (_AMBULANCES, _WAREHOUSES)
@@ -257,21 +265,38 @@ _ALTERNATIVES = [
     )
 ]
 _FRESH_RIVALS = [*named("conbo-5", DEFAULT_METHOD), *with_our_model("conbo-5")]
+_FRESH_SIMULATED = [*_FRESH_RIVALS, *with_wider_prior("conbo-5")]
+_FRESH_GLOBAL = [
+    method for method in global_methods() if "n_z=" not in method.name or method.name == swept_label("kg-hybrid", 5)
+]
 _FRESH_SEEDS = [
     replace(
         _AMBULANCES,
-        methods=[*named("uniform", "expected-improvement", DEFAULT_METHOD), *with_either_prior("conbo-5")],
+        methods=[
+            *named(*ALL_METHODS),
+            *with_wider_prior("uniform", "expected-improvement", "peqi", "conbo-5"),  # clearly better on ten seeds
+            *with_our_model("uniform", *MODEL_RIVALS),
+        ],
         first_seed=10,
         seeds=40,
     ),
-    replace(_WAREHOUSES, methods=_FRESH_RIVALS, first_seed=10),
-    replace(_WAREHOUSES, methods=_FRESH_RIVALS, problems=["assemble_to_order:demand_enters=production_time"]),
+    replace(_WAREHOUSES, methods=_FRESH_SIMULATED, first_seed=10),
+    replace(_WAREHOUSES, methods=_FRESH_SIMULATED, problems=["assemble_to_order:demand_enters=production_time"]),
+    *(replace(sweep, methods=_FRESH_SIMULATED, first_seed=10) for sweep in _BATCHES if sweep.batch > 1),
     replace(
         _NETWORKS,
-        methods=[*named("transfer-ei", DEFAULT_METHOD), *with_either_prior("scot")[1:]],
+        methods=[*named("transfer-ei", DEFAULT_METHOD), *with_wider_prior("scot")],
         first_seed=10,
     ),
+    replace(_FINITE, methods=[*named(DEFAULT_METHOD), *with_our_model("revi", "gp-c-ocba")], first_seed=10),
     replace(_SYNTHETIC, methods=_FRESH_RIVALS, first_seed=20),
+    replace(
+        _WIDTHS,
+        problems=[problem for problem in _WIDTHS.problems if problem not in _SYNTHETIC.problems],
+        methods=[*_FRESH_RIVALS, *with_our_model("kg-hybrid")],
+        first_seed=20,
+    ),
+    *(replace(sweep, methods=_FRESH_GLOBAL, first_seed=20) for sweep in (_GLOBAL_PLANE, _GLOBAL_HARTMANN)),
 ]
 
 FIGURES = {

@@ -1,4 +1,4 @@
-"""The names of problems: loads the problems that are named on the command line, and writes names in words.
+"""Names of problems, as on the command line: loads the problem with a given name, and makes names readable.
 
 ==========================================  =========================================================
 name                                        problem

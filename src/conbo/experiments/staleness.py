@@ -55,13 +55,13 @@ def stale_table(figures: Sequence[Figure], runs: Mapping[Key, Run]) -> str:
 
 
 def state_counts(figure: Figure, runs: Mapping[Key, Run]) -> Counter[State]:
-    """Count the recorded runs of a figure that the current code has made, that it has confirmed, and that are stale."""
+    """Count the recorded runs of a figure by state: "made" by the current code, "confirmed" for it, or "stale"."""
     found = ((runs[key], task) for task in figure.tasks() if (key := task.settings.key) in runs)
     return Counter(state_of(run, task) for run, task in found)
 
 
 def state_of(run: Run, task: Task) -> State:
-    """Whether the current code has "made" a run or "confirmed" it (see `confirmation`); otherwise it is "stale"."""
+    """Whether a run was "made" by the current code, is "confirmed" for it (see `confirmation`), or is "stale"."""
     if why_stale(run, task) is not None:
         return "stale"
     code = code_of(task.settings, task.method)

@@ -113,7 +113,8 @@ def sweep(
 ) -> Report:
     """Make or continue the runs of all tasks, and write their files to `folder`.
 
-    Several sweeps may use the same folder at the same time. While another sweep is making a run, this one waits for it.
+    Several sweeps may use the same folder at the same time, and share its runs: none is made twice. At the end, a sweep
+    waits for runs that others are still making.
 
     - Runs are made in `jobs` processes of this machine or, if an `executor` is given, by its workers, which must see
       the same folder. An executor has the interface of `concurrent.futures`.
@@ -200,7 +201,10 @@ def _left_open(executor: Executor) -> Iterator[Executor]:
 
 
 def _check(task: Task, run: Run | None, changed: Changed) -> None:
-    """Raise an error if a task cannot be run, or if its recorded run cannot be continued with these settings."""
+    """Raise an error if a task cannot be run, or if its recorded `run` cannot be continued with the task's settings.
+
+    A change of the method's settings is an error only if `changed` is "stop".
+    """
     problem = load_problem(task.settings.problem)
     # raises an error if the method cannot be used on the problem
     contestant(task.method, problem, task.settings, task.evaluations)
@@ -228,8 +232,9 @@ def _check(task: Task, run: Run | None, changed: Changed) -> None:
 def _prepare(task: Task, known: dict[Key, Run], folder: Path, changed: Changed) -> None:
     """Prepare the file of a task's run, if the run is one of the `known` ones.
 
-    If the run has to be made again, its file is deleted, and the run is removed from `known`. If the run is unfinished
-    and stored only in a compressed file of many runs, it is written to its own file, so that it can be continued.
+    If the method has changed and `changed` is "again", the run's file is deleted, and the run is removed from `known`.
+    If the run is unfinished and stored only in a compressed file of many runs, it is written to its own file, so that
+    it can be continued.
     """
     path, run = folder / task.settings.file_name, known.get(task.settings.key)
     stale = run is not None and _is_stale(task, run, changed)

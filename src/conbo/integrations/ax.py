@@ -124,8 +124,8 @@ class AxBridge:
     def sync(self) -> None:
         """Tell the study those results and failures of the experiment's trials that the study does not know yet.
 
-        Completed trials that the study did not suggest are added to it. Nothing is learned from those that are outside
-        the space or have a mean or a sem that is not finite; a warning says so.
+        Completed trials that the study did not suggest are added to it. Such a trial is skipped, with a warning, if it
+        is outside the space, or if its mean or its sem is not finite.
         """
         trials, results = {trial.number: trial for trial in self.study.trials}, self._results()
         for index, ax_trial in self.client._experiment.trials.items():

@@ -319,9 +319,9 @@ def _states(states: StatesLike) -> dict[str, MarginalRecipe]:
 
 
 def _known_roles(study: optuna.Study, states: StatesLike | None) -> tuple[_Roles, dict[str, Any]]:
-    """Return which parameters are states, and the settings of the study's sampler ({} if it is no `ConboSampler`).
+    """Return the roles of the parameters, and the settings of the study's sampler ({} if it is not a `ConboSampler`).
 
-    The states are the given ones or, if `states` is None, those of the sampler.
+    The roles say which parameters are states: `states` or, if that is None, the states of the sampler.
     """
     sampler = study.sampler
     if isinstance(sampler, ConboSampler):

@@ -81,7 +81,7 @@ def params_of(point: Mapping[str, Value], distributions: Distributions) -> dict[
 
 
 def steps_of(distributions: Distributions, actions: Iterable[str]) -> list[tuple[int, float, float]]:
-    """The index in `actions`, the lowest value and the step of every action that has a step (above 1 for integers)."""
+    """For every action with a step (above 1 for integers): its index in `actions`, its lowest value and its step."""
     steps: list[tuple[int, float, float]] = []
     for place, name in enumerate(actions):
         each = distributions[name]

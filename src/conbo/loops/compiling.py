@@ -1,8 +1,8 @@
 """Compiles the loops of this package: the first call of any loop compiles all loops that every study needs.
 
 Compiling takes several seconds if the cache on disk is empty, and Numba compiles one function at a time in a process.
-So helper processes take part: each takes the next loop that no other process has claimed, compiles it and stores its
-code in the cache. A run starts them at its beginning (`begin`), so that they work while the initial design is
+So helper processes share the work: each takes the next loop that no other process has claimed, compiles it and stores
+its code in the cache. A run starts them at its beginning (`begin`), so that they work while the initial design is
 evaluated. The main process compiles the loops that no helper process has compiled.
 
 A loop that is declared `fast` may reorder sums, and one that is declared `exact` may not. Functions that loops call are

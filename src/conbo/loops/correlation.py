@@ -42,8 +42,8 @@ def weighted_sums(
 ) -> None:
     """Fill `result` (k, n) with weighted sums of correlations, for k candidates and n observed points.
 
-    The entry of candidate c and point i is Σ_s scale[c, s, i] Σ_j weights[c, s, j] correlation[c, s, j, i], over m
-    states s and q actions j.
+    The entry of candidate c and point i is Σ_s scale[c, s, i] Σ_j weights[c, s, j] correlation[c, s, j, i],
+    where s runs over m states and j over q actions.
     """
     k, m, q, n = correlation.shape
     for c in range(k):

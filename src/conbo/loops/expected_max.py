@@ -2,8 +2,9 @@
 
 This is the compiled form of `acquisition.expected_max`. The walk starts at z = 0 on the highest line and goes outwards,
 first to the right and then to the left. The next corner of the envelope is the nearest crossing with a line that rises
-more steeply in this direction. The walk ends if there is none, at the latest where the density of Z is zero in double
-precision. The terms of the gain are non-negative, one for each corner, so nothing cancels.
+more steeply in this direction. The walk ends if there is no such crossing before |z| = 39, beyond which the density of
+Z is zero in double precision. The gain is a sum over the corners, and none of its terms is negative, so nothing
+cancels.
 """
 
 from math import erfc, exp, pi, sqrt

@@ -1,7 +1,7 @@
 """Cholesky factors and inverses of the covariances of up to a few hundred rewards, and log-likelihoods from them.
 
 All functions work on r covariance matrices, one for each set of hyperparameters. If a matrix is not positive definite,
-no error is raised, but the diagonal of its factor has NaN, infinity or zero.
+no error is raised, but the diagonal of its factor contains NaN, infinity or zero.
 """
 
 from math import log, sqrt

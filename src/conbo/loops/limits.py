@@ -1,14 +1,14 @@
 """Newton steps within linear limits on the action, for `loops.ascent`: the compiled form of `constrained_steps`.
 
-Limits are linear in the values of the action parameters in the user's units. Limit j holds where its slack is not
-negative:
+Limits are linear inequalities for the values of the action parameters, which are in the user's units. Limit j holds
+where its slack is not negative:
 
     slack_j = room_j - Σ_i coefficient_ji value_i(x_i)
 
 The room of a limit is its bound minus what the state contributes to the sum. A value becomes a coordinate x_i
-(a scaled input) in three steps: it is mapped to [0, 1], warped, and multiplied by a factor that includes one over the
-lengthscale. `free` holds the indices of the coordinates of all numeric action parameters, and `shapes` has a column for
-each.
+(a scaled input) in three steps: it is mapped to [0, 1], warped, and multiplied by a factor that includes
+1 / lengthscale. `free` holds the indices of the coordinates of all numeric action parameters, and `shapes` has a column
+for each of them.
 
 | row of `shapes` | meaning                                                                             |
 |-----------------|-------------------------------------------------------------------------------------|
@@ -18,8 +18,8 @@ each.
 | 4, 5            | 1/a and 1/b of the input warping 1 - (1 - u^a)^b of u in [0, 1]; one without a warp |
 | 6               | one if the coordinate may move, zero if it is held                                  |
 
-`edges` has a column for each limit, in units of slack. Row 0 is the slack that remains when a point is moved so that
-the limit holds. Row 1 is the largest violation that is tolerated.
+`edges` has a column for each limit, in units of slack. Row 0 is the slack that a point gets when it is moved to satisfy
+the limit. Row 1 is the largest violation that is tolerated.
 """
 
 from math import expm1, sqrt
@@ -37,9 +37,10 @@ LEAST = 1e-300  # smallest divisor, instead of zero
 def evaluate_limits(x: Array, free: Array, shapes: Array, values: Array, slopes: Array) -> None:
     """Convert a point x to the values of its action parameters in the user's units, with their derivatives.
 
-    `free` holds the indices of f coordinates of x. The value of each one is written to `values` (f,), and its
-    derivative with respect to the coordinate to `slopes` (f,), or zero for a coordinate that is held. The columns of
-    `shapes` (7, f) describe the scales of these coordinates, as the module's docstring explains.
+    `free` holds the indices of f coordinates of x. Each of them belongs to one parameter, whose value is written
+    to `values` (f,). The derivative of this value with respect to the coordinate is written to `slopes` (f,), or zero
+    if the coordinate is held. The columns of `shapes` (7, f) describe the scales of the coordinates, as the module's
+    docstring explains.
     """
     for i in range(len(free)):
         place, slope = x[free[i]] / shapes[3, i], 1.0 / shapes[3, i]
@@ -97,7 +98,7 @@ def limited_step(
     The module's docstring explains the arrays that describe the limits, from `coefficients` to `shapes`; `factor`,
     `stuck` and the last three arrays are scratch. The length is at most `radius`. A limit or bound that the step would
     violate is marked as binding. Then the step is computed again with a stiff quadratic penalty, which makes it end at
-    the binding limits and bounds. This is repeated, at most ROUNDS times, until the binding ones stay the same.
+    the binding limits and bounds. This is repeated, at most ROUNDS times, until the marks no longer change.
     """
     f, n_limits = len(free), len(gaps)
     normals, pulled = scratch[:n_limits], scratch[n_limits : n_limits + f]

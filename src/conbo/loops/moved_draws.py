@@ -13,11 +13,11 @@ def count_best(
 ) -> None:
     """Count in how many of N drawn functions each of p actions is the best, for m values of the observation Z.
 
-    There are c pairs of a candidate, at which Z is observed, and a state. `values` (c, p, N) are the draws in the
-    state, and `outcomes` (c, N) the values of Z that were drawn with them. For each value z in `nodes` (m,), every draw
-    is moved to Z = z: its value at an action changes by slope · (z - outcome), with `slopes` (c, p). The counts are
-    added to `counts` (c, m, 2, p), separately for the first and the second half of the draws. `best` and `which`
-    (BLOCK,) are working memory. Of several best actions, the first one counts.
+    Z is the observation at a candidate, and there are c pairs of a candidate and a state. `values` (c, p, N) are the
+    draws in the states, and `outcomes` (c, N) the values of Z that were drawn with them. For each value z in `nodes`
+    (m,), every draw is moved to Z = z: its value at an action changes by slope · (z - outcome), with `slopes` (c, p).
+    The counts are added to `counts` (c, m, 2, p), separately for the first and the second half of the draws. If several
+    actions of a draw are equally good, the first one counts as the best. `best` and `which` (BLOCK,) are scratch.
     """
     pairs, actions, draws = values.shape
     for pair in range(pairs):

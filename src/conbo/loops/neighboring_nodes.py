@@ -3,8 +3,8 @@
 If the new reward is z standard deviations above its prediction, the posterior mean of an action x becomes
 mean(x) + z slope(x), which is a line as a function of z. For a knowledge gradient, a search finds the best action at
 each of q values z, the nodes. The search may miss it, so each node also tries the best actions of the other nodes
-(`winners`). From one node to the next, the best action may move a little or jump, which `similarity` tells apart. In
-arrays, each row belongs to one candidate, at which the new reward is observed, and one state.
+(`winners`). From one node to the next, the best action may move a little or jump; `similarity` tells these cases
+apart. In arrays, each row belongs to one candidate, at which the new reward is observed, and one state.
 """
 
 from math import exp, sqrt

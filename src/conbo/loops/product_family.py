@@ -7,8 +7,8 @@ with respect to the logarithm of each lengthscale l_d, where d is a coordinate:
 
 Here, f_i are the coordinates of point i, scaled by the lengthscales, and ρ_ij = ψ/φ. If d is a coordinate of the state,
 φ is the correlation between the states of the points i and j; otherwise, that between their actions. ψ is -φ'(r)/r,
-where r is the distance between these states or actions (see `loops.profiles`). The exponentials in ψ and φ cancel. The
-`n_states` coordinates of states come first, then those of actions.
+where r is the distance between these states or actions (see `loops.profiles`). In ρ_ij, the exponentials of ψ and φ
+cancel. The `n_states` coordinates of states come first, then those of actions.
 """
 
 from math import sqrt

@@ -1,7 +1,7 @@
 """Gradients of Σ_m weights[p, m] k(p, m), a weighted sum of the covariances between a point p and other points m.
 
 k = σ² φ_S φ_X is a product kernel, with a correlation φ_S of the states and φ_X of the actions. The gradient is with
-respect to the coordinates of p. Both correlations are computed with one exponential, of the sum of their exponents.
+respect to the coordinates of p. The product φ_S φ_X needs only one exponential, of the sum of both exponents.
 Coordinates are scaled by the lengthscales. The `n_states` coordinates of the state come first, then those of the
 action.
 """
@@ -25,8 +25,8 @@ def weighted_gradient(
 ) -> None:
     """Fill `result` with the gradients, with respect to each point p of `here`, of Σ_m weights[p, m] k(p, m).
 
-    k(p, m) is the covariance between point p and point m of `there`. The gradients are computed for each of several
-    batches of weights.
+    k(p, m) is the covariance between point p and point m of `there`. `weights` holds several batches of such
+    weights, and `result` the gradients for each batch.
     """
     points, width = here.shape
     a_s, a_x = profiles[0], profiles[4]

@@ -33,7 +33,7 @@ def reactions(
     If the reward is z standard deviations (`sd`) above its prediction, the posterior mean of an action rises by
     slope · z. The slopes at each state's basins (local maxima of the posterior mean) are written to `slopes`. The best
     action also moves with z. To second order, the expected gain from this is ½ V''(0), where V(z) is the state's
-    highest mean after the reward. It is capped at `unit_gain` · |`new_scale`| / `sd`, and written to `gain`.
+    highest mean after the reward. This gain is written to `gain`, with a cap proportional to `unit_gain`.
     """
     f, n_places = places.shape
     candidates, m = gain.shape

@@ -20,7 +20,7 @@ word                meaning
 ==================  ==========================================================================================
 scaled inputs       states or actions as a kernel sees them: actions warped, categories one-hot, all divided by
                     lengthscales and multiplied by `Profile.unit`; correlations depend on their distances
-width               number of scaled inputs of a state, or of an action
+width               number of columns of a state's, or of an action's, scaled inputs
 profile             a stationary correlation, such as Matérn-5/2, as a function of a scaled distance
 candidate           a point that may be evaluated next
 look-ahead          what the posterior would be after one more reward, at a candidate

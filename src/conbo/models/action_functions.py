@@ -1,8 +1,9 @@
 """Many functions of the action, maximized at once: h(x; z) = mean(x) + z slope(x).
 
-Mean and slope are each a constant plus a weighted sum of correlations κ of x with other actions.  Such a function is
-the posterior mean in a state s (with slope zero), or the look-ahead mean in s.  The look-ahead mean is the posterior
-mean after a candidate is evaluated.  If the new reward is z standard deviations above its prediction, this mean is
+Mean and slope are each a constant plus a weighted sum of correlations κ of the action x with other actions.  The
+function h is the posterior mean in a state s (then the slope is zero), or the look-ahead mean in s.  The look-ahead
+mean is the posterior mean after a candidate is evaluated.  If the new reward is z standard deviations above its
+prediction, this mean is
 
     μⁿ⁺¹(s, x) = μⁿ(s, x) + σ̃(s, x; candidate) z.
 
@@ -328,7 +329,7 @@ class StateRows:
     mean_constant: Tensor  # (r, m), part of the posterior mean that does not depend on the action
 
     def select(self, rows: Tensor) -> "StateRows":
-        """Return only the sets of states with indices `rows`."""
+        """Return a copy with only those sets of states whose indices are in `rows`."""
         offset = None if self.offset is None else self.offset[rows]
         return StateRows(
             self.features[rows], self.scale[rows], offset, self.mean_weights[rows], self.mean_constant[rows]
@@ -361,10 +362,10 @@ def state_rows(posterior: Conditioned, states: Tensor) -> StateRows:
 def look_ahead_functions(
     posterior: Conditioned, ahead: LookAhead, rows: StateRows, limits: FeatureLimits | None = None
 ) -> ActionFunctions:
-    """Return the posterior means after one more reward at each of r candidates, as r·m functions of the action.
+    """Return the posterior means after one more reward, as r·m functions of the action: m states for each candidate.
 
-    Candidate i has one function for each of the m states of set i of `rows`, and these m functions are adjacent.
-    `limits` holds the constraints on the action of each function.
+    The new reward is at one of the r candidates of `ahead`. The states of candidate i are set i of `rows`, and its m
+    functions are consecutive. `limits` holds the constraints on the action of each function.
     """
     kernel = posterior.kernel
     r, m, _ = rows.features.shape

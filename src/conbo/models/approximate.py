@@ -8,7 +8,7 @@ is treated as a noisy observation of what u predicts at its point:
 
 Here Y are the rewards, and k⁰ is the kernel.  This is the projected process, or DTC (Quiñonero-Candela & Rasmussen,
 2005).  Far from the inducing points, the variance stays that of the prior, so the model is uncertain where there are no
-data.
+data.  Rewards are processed in blocks, so that V (see below) is never stored for all of them.
 
 ============================  ===================  =============================================================
 symbol                        here                 meaning
@@ -22,9 +22,9 @@ I + S = C Cᵀ                  ``informed``         posterior precision of L⁻
 K_zz⁻¹ - (K_zz + L S Lᵀ)⁻¹    (R Rᵀ)⁻¹             takes the place of K⁻¹ in the formulas of `conditioned.py`
 ============================  ===================  =============================================================
 
-By the last row, an approximate posterior *is* the exact posterior of M observations at Z whose noise is correlated,
-with R as the Cholesky factor of their covariance.  Moments, look-ahead and searches over actions are therefore
-inherited from `ExactPosterior`, and cost as much as with M rewards.
+By the last row of the table, an approximate posterior *is* the exact posterior of M observations at Z whose noise is
+correlated, with R as the Cholesky factor of their covariance.  Moments, look-ahead and searches over actions are
+therefore inherited from `ExactPosterior`, and cost as much as with M rewards.
 """
 
 from dataclasses import dataclass
@@ -53,7 +53,7 @@ SAID_EVERY = 40 * LONG_BLOCK  # number of rewards between two progress messages 
 
 @dataclass(frozen=True)
 class Sums:
-    """Sums over the first `rows` rewards: all that these rewards tell about the function at M inducing points."""
+    """Sums over the first `rows` rewards, from which the posterior at M inducing points can be computed."""
 
     rows: int  # number of rewards that are summed up
     information: Tensor  # (M, M), S
@@ -73,10 +73,11 @@ class Summary:
     total: Sums  # sums over all rewards
 
     def shared_with(self, points: Tensor, residuals: Tensor, variances: Tensor) -> bool:
-        """Return whether a summary of other data can be computed by adding to the sums `whole` of this summary.
+        """Return whether a summary of the given data can start from the sums `whole` of this summary.
 
-        `whole` holds the sums over all rewards except those of the last block. The other data must begin with the
-        points, residuals and noise variances of these rewards, and must have the same inducing points.
+        Sums are computed block by block, and `whole` holds the sums over all blocks except the last. The given data
+        must begin with the same points, residuals and noise variances as these blocks, and must lead to the same
+        inducing points.
         """
         rows = self.whole.rows
         if shared_rows(len(self.points), len(points)) < rows or fitted_rewards(len(points)) > rows:
@@ -124,7 +125,7 @@ def summarized(
 def inducing_points(points: Tensor, most: int) -> Tensor:
     """Return the points (n, d) without duplicates, in the same order.
 
-    If more than `most` points remain, only that number of them are returned, at evenly spaced indices.
+    If more than `most` points remain, only `most` of them are returned, at evenly spaced indices.
     """
     _, group = torch.unique(points, dim=0, return_inverse=True)
     order = torch.arange(len(points), device=points.device)

@@ -19,7 +19,7 @@ from conbo.models.profiles import MATERN52, Profile
 class AutogradFamily(ABC):
     """A kernel with free hyperparameters, which are fitted with gradients from autograd.
 
-    Derive from it and implement `n_variances` and `kernel`; docs/extending.md shows an example.
+    Derive from this class and implement `n_variances` and `kernel`; docs/extending.md shows an example.
 
     Parameters
     ----------

@@ -121,9 +121,8 @@ class BotorchGains:
     def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
         """Return a fast function that estimates knowledge gradients (r, m) of candidates (r, d) in states (m, d_s).
 
-        The function considers only actions of the pool and never searches for better ones. If the `GainRule` defines
-        knowledge gradients by the whole pool (its `nodes` are None), the function uses all actions of the pool.
-        Otherwise it uses only the last ROUGH_ACTIONS of them, to save time.
+        The function compares only actions of the pool and never searches for better ones. It uses the last
+        ROUGH_ACTIONS actions of the pool, or the whole pool if the `GainRule` has no `nodes`.
         """
         actions = self.actions if self.rule.nodes is None else self.actions[-ROUGH_ACTIONS:]
 
@@ -159,8 +158,8 @@ class BotorchGains:
 class BotorchStatesAhead:
     """Computes knowledge gradients of candidates, each in one of r fixed sets of m states.
 
-    A knowledge gradient needs the actions with the highest posterior means after the new reward. These maximizers are
-    kept for each set, because searches for the set's next candidate can start from them.
+    A knowledge gradient needs the actions with the highest posterior means after the new reward. The last
+    maximizers found for each set are kept, so that the next search in the same states can start from them.
     """
 
     def __init__(self, gains: BotorchGains, states: Tensor) -> None:

@@ -56,7 +56,7 @@ class CategoryTable(Protocol):
         """
 
     def variance(self, choices: Tensor) -> Tensor:
-        """Return the variances (...) of states, given the indices of their `choices` (..., columns)."""
+        """Return the prior variances (...) in states whose categories have the indices `choices` (..., columns)."""
 
     def terms(self, columns: int) -> list[CategoryTerm]:
         """Return the terms that add up to this covariance, for the given number of categorical columns."""
@@ -88,7 +88,7 @@ class Trend:
         return same_choices(a, b).mul_(self.difference).add_(self.trend)
 
     def variance(self, choices: Tensor) -> Tensor:
-        """Return the variances (...) of states, given the indices of their `choices` (..., columns)."""
+        """Return the prior variances (...) in states whose categories have the indices `choices` (..., columns)."""
         total = self.trend + self.difference
         return torch.full(choices.shape[:-1], total, dtype=torch.float64, device=choices.device)
 
@@ -132,7 +132,7 @@ class MultiTask:
         return _product(parts)
 
     def variance(self, choices: Tensor) -> Tensor:
-        """Return the variances (...) of states, given the indices of their `choices` (..., columns)."""
+        """Return the prior variances (...) in states whose categories have the indices `choices` (..., columns)."""
         columns = zip(self.loadings, self.own, choices.unbind(-1), strict=True)
         return _product([loadings[choice].square().sum(-1) + own[choice] for loadings, own, choice in columns])
 
@@ -189,7 +189,7 @@ class CategoryKernel(Kernel):
         return table * self._numbers(a, b)[0] if self.states.columns.numeric else table
 
     def scale_slope(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return the factor ψ (..., p, q) in the gradient of `scale`.
+        """Return ψ (..., p, q), from which the gradient of `scale(a, b)` follows.
 
         The gradient with respect to the numeric columns of `a` is -ψ (a - b). `a` and `b` are p and q states as scaled
         inputs.
@@ -207,7 +207,7 @@ class CategoryKernel(Kernel):
         return table * self._numbers(a, b)[0] if self.states.columns.numeric else table
 
     def offset_slope(self, a: Tensor, b: Tensor) -> Tensor | None:
-        """Return the factor ψ (..., p, q) in the gradient of `offset`.
+        """Return ψ (..., p, q), from which the gradient of `offset(a, b)` follows.
 
         The gradient with respect to the numeric columns of `a` is -ψ (a - b). `a` and `b` are p and q states as scaled
         inputs.
@@ -299,10 +299,10 @@ def _constant(variance: float) -> Callable[[Tensor], Tensor]:
 
 
 def _picked(tables: list[Tensor], pick: tuple[int, ...]) -> Callable[[Tensor], Tensor]:
-    """Return the amplitude function of a `CategoryTerm` that multiplies numbers from tables.
+    """Return the amplitude function of a `CategoryTerm`: a product of one entry from each table.
 
-    There is one table for each categorical column, with a row for each choice. `pick` holds an index for each table.
-    From each table, the amplitude takes the entry with this index in the row of the state's choice.
+    There is one table for each categorical column, with a row for each choice. The row of the entry is the state's
+    choice, and its column is the table's index in `pick`.
     """
     columns = [table[:, place] for table, place in zip(tables, pick, strict=True)]
 

@@ -50,7 +50,7 @@ class CensoredPosterior(ExactPosterior):
     def reward_noise(self) -> Tensor:
         """Variances (n,) of the noise of the observed rewards.
 
-        The variances of the pseudo-observations that replace clipped rewards are not included.
+        For a clipped reward, this is not the variance of the pseudo-observation that replaces it.
         """
         return self.noise_of_rewards
 

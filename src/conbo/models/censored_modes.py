@@ -1,9 +1,9 @@
 """Modes of the hyperparameters for rewards that are clipped at a floor.
 
 Pseudo-observations (sites) replace the clipped rewards.  They depend on the hyperparameters, so the search for a mode
-alternates with expectation propagation, which computes them.  While the sites are fixed, the search treats them as
+alternates with expectation propagation, which computes the sites.  While the sites are fixed, the search treats them as
 ordinary observations.  The resulting Gaussian log-density has the same gradient as the log evidence that expectation
-propagation estimates.  Each mode is a model.  All models get the sites of the most probable one, which makes their
+propagation estimates.  Each mode defines a model.  All models get the sites of the most probable one, which makes their
 evidence comparable.
 """
 
@@ -22,9 +22,9 @@ MOST_NOISE = 0.05  # largest noise variance: with more, the expected reward is a
 def settled_sites(start: Mode, points: Tensor, rewards: Tensor, noise: Expected, floor: float) -> Sites:
     """Return the rewards (n,) at points (n, d), with pseudo-observations in place of those clipped at the floor.
 
-    Pseudo-observations and hyperparameters depend on each other, so they are computed alternately. The hyperparameters
-    start at `start`, their mode (a maximum of their posterior density) for the rewards above the floor. `noise` names
-    the prior of the noise variance.
+    Pseudo-observations and hyperparameters depend on each other, so they are computed alternately. The first
+    hyperparameters are those of `start`, which were fitted to the rewards above the floor. `noise` names the prior of
+    the noise variance.
     """
     target, parameters, there = start.target, start.parameters, points.cpu()
     for _ in range(ROUNDS):

@@ -8,5 +8,5 @@ AVAILABLE = compiler.AVAILABLE  # whether the extra `fast` is installed; otherwi
 
 
 def handles(profile: Profile) -> bool:
-    """Return whether compiled loops can be used: Numba must be installed, and the correlation profile built in."""
+    """Return whether compiled loops can be used: Numba must be installed, and the profile must be built in."""
     return AVAILABLE and profile.built_in and profile.name in PROFILES

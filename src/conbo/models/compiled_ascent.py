@@ -39,12 +39,12 @@ def ascend(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return local maxima over actions of the functions Σ (mean_weights + z slope_weights) κ + z new_weights κ_new.
 
-    The sum is over the observed actions `points`, and κ is the action's correlation with one of them. κ_new is its
-    correlation with the function's own row of `new_points`. The arguments are the fields of `ActionFunctions`, its
-    `box`, and the arguments of its `maximize`. `first_radius` is the initial radius of the trust region, and
-    `constants` holds the fields `mean_constant` and `slope_constant`. The results are the fields of `Maxima`: the
-    maximizers, their means, their slopes, and their correlations with `points`. The means and slopes include the
-    constants.
+    The sum is over the observed actions `points`, and κ is the action's correlation with one of them. κ_new is the
+    action's correlation with a row of `new_points`, which has one row for each function. The arguments are the fields
+    of `ActionFunctions`, its `box`, and the arguments of its `maximize`. `first_radius` is the initial radius of the
+    trust region, and `constants` holds the fields `mean_constant` and `slope_constant`. The results are the fields of
+    `Maxima`: the maximizers, their means, their slopes, and their correlations with `points`. The means and slopes
+    include the constants.
     """
     rows, q, features = starts.shape
     n = len(points)

@@ -20,8 +20,8 @@ POINTS_PER_PARTNER = 4  # ratio p / q above which the innermost loop runs over t
 def handles(profile: Profile, a: Tensor, b: Tensor) -> bool:
     """Return whether `correlation` can be used for this profile and for the points a and b.
 
-    Numba must be installed and the profile built in. The points must be on the CPU and not tracked by autograd. Their
-    batch dimensions must be the same, unless b has none.
+    Numba must be installed, and the profile must be built in. The points must be on the CPU and not tracked by
+    autograd. Their batch dimensions must be the same, unless b has none.
     """
     return (
         compiled.handles(profile)

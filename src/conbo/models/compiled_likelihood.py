@@ -19,7 +19,7 @@ MOST_REWARDS = 256  # largest number of rewards for which the compiled loops are
 def handles(matrices: Tensor) -> bool:
     """Return whether the compiled loops are used for these r covariance matrices (r, n, n) of n rewards.
 
-    They are if Numba is available, the matrices are on the CPU, and n is at most MOST_REWARDS.
+    They are used if Numba is available, the matrices are on the CPU, and n is at most MOST_REWARDS.
     """
     return compiled.AVAILABLE and matrices.device.type == "cpu" and matrices.shape[-1] <= MOST_REWARDS
 
@@ -40,9 +40,9 @@ def factorize_and_invert(matrices: Tensor, noise: Tensor) -> tuple[Tensor, Tenso
 
 
 def failures(factors: Array) -> NDArray[np.bool_]:
-    """Return flags (r,) of the matrices that have no Cholesky factor, given the compiled loop's output (r, n, n).
+    """Return flags (r,): whether the compiled loop failed to compute each of the Cholesky `factors` (r, n, n).
 
-    If a matrix has none, some diagonal entry of its output is not finite or not positive.
+    After a failure, some entry on the diagonal of the factor is not finite or not positive.
     """
     diagonal = np.einsum("rnn->rn", factors)
     return ~(np.isfinite(diagonal) & (diagonal > 0.0)).all(-1)

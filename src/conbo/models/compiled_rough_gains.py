@@ -13,7 +13,7 @@ from conbo.loops.profiles import coefficients
 
 
 class CompiledReactions:
-    """Computes by a compiled loop how the posterior means in m states change with one more reward.
+    """Computes how the posterior means in m states change with one more reward, by a compiled loop.
 
     Every state has a best action and k basins, which are actions at which the posterior mean has a local maximum.
 
@@ -49,7 +49,7 @@ class CompiledReactions:
         slope · z. The first k slopes of a state are those at its basins (local maxima of the posterior mean). The last
         one, that of the candidate's own action, is not filled in. A gain is how much the highest mean of a state is
         expected to rise because the best action moves with z, to second order in z. It is capped at `most` · |A| / sd,
-        the largest expected gain from an action with slope |A| / sd, where A is `new_scale`.
+        where A is `new_scale`.
 
         Parameters
         ----------

@@ -12,7 +12,7 @@ K⁻¹k⁰(X̃, x̃ⁿ⁺¹)          ``LookAhead.weights``  weights of the obse
 ======================  =====================  ========================================================
 
 μ⁰ and k⁰ are the prior mean and covariance, Y are the observed rewards, and x̃ⁿ⁺¹ is the point of the new reward.
-Rewards are standardized as for the fit. Points are in the unit cube, with the state's columns first.
+Rewards are standardized, as in the fit. Points are in the unit cube, with the state's columns first.
 
 The paper is Pearce, Klaise & Groves, "Practical Bayesian Optimization of Objectives with Conditioning Variables".
 """
@@ -94,7 +94,7 @@ class Conditioned:
     def observed_noise(self) -> Tensor:
         """Variances (n,) of the noise of the n observations: their total variances minus their prior variances.
 
-        If some observations are pseudo-observations, which replace clipped rewards, their variances are included.
+        If a pseudo-observation replaces a clipped reward, its variance is returned in place of the reward's noise.
         """
         return (self.factor.square().sum(-1) - self.kernel.variance(self.states)).clamp_min(0)
 
@@ -232,7 +232,7 @@ class Conditioned:
         """Return the gradients (c, d) of Σ_i weights[:, i] cov(new reward, reward i) with respect to the c candidates.
 
         The new rewards are at the candidates that `ahead` describes. The sum, with `weights` (c, n), is over the n
-        observed rewards.
+        observed rewards. cov is the prior covariance.
         """
         return self.kernel.gradient((ahead.states, ahead.actions), self.observed, weights)
 

@@ -14,8 +14,8 @@ def distinct_best(scores: Tensor, similarity: Tensor, k: int) -> Tensor:
     """Return the indices (m, k) of the k best of p actions in each of m states, skipping those similar to a better one.
 
     `scores` (m, p) ranks the actions in each state. Two actions are similar if their `similarity` (p, p) is above
-    ALIKE. If a state has fewer than k dissimilar actions, the remaining indices are 0. This costs only time, because
-    callers use the actions as starts of local searches. If k exceeds p, only p indices are returned.
+    ALIKE. If a state has fewer than k dissimilar actions, the remaining indices are 0. This does no harm,
+    because callers only start local searches from these actions. If k exceeds p, only p indices are returned.
     """
     k = min(k, scores.shape[-1])
     if compiled.AVAILABLE and scores.device.type == "cpu":

@@ -80,9 +80,9 @@ class ExactPosterior(Conditioned):
         return factor.correlation(factor.scaled(states), factor.scaled(known)).amax(-1) >= least
 
     def similarity(self, points: Tensor, chosen: Tensor) -> Tensor:
-        """Return how much a reward at each `chosen` point (q, d) tells about each point (p, d): (p, q), from 0 to 1.
+        """Return similarities (p, q) in [0, 1]: how much rewards at `chosen` points (q, d) tell about `points` (p, d).
 
-        This is k⁰(point, chosen) / k⁰(chosen, chosen), clamped to [0, 1], where k⁰ is the prior covariance.
+        A similarity is k⁰(point, chosen) / k⁰(chosen, chosen), clamped to [0, 1], where k⁰ is the prior covariance.
         """
         there = self.kernel.scaled(chosen)
         # the few chosen points come first, because the inner loop is faster over many points

@@ -2,8 +2,8 @@
 
 The reward is assumed to be z standard deviations above its prediction, for a few values of z (nodes).  The look-ahead
 means, which are the posterior means after this reward, are maximized over actions for all candidates, states and nodes
-in one batch of `ActionFunctions`.  By the envelope theorem, the gradient with respect to the candidate needs no
-derivative of the maximizers: with these held fixed, it is a weighted gradient of the kernel.
+in one batch of `ActionFunctions`.  By the envelope theorem, the gradient with respect to the candidate is
+computed with the maximizers held fixed.  It is a weighted sum of gradients of the kernel.
 """
 
 from collections.abc import Callable
@@ -74,10 +74,10 @@ class ExactLines:
         return (new + old - noise) / ahead.sd[:, None]
 
     def _at_observed(self, pull: Tensor) -> Tensor:
-        """Return Σ pull · k⁰(x*, observed point) over the actions x* in all states: (k, n).
+        """Return weighted sums (k, n) of covariances with n observed points, for each of k candidates.
 
-        There are k candidates and n observed points. k⁰ is the kernel, and `pull` (k, m, q) are the weights of q
-        actions x* in each of m states.
+        Each sum is Σ pull · k⁰(x*, observed point) over q actions x* in each of m states. k⁰ is the kernel, and `pull`
+        (k, m, q) are the weights.
         """
         rows = self.rows
         if compiled.AVAILABLE and pull.device.type == "cpu" and self.correlation.is_contiguous():
@@ -146,8 +146,8 @@ class ExactGains:
         """Return a fast function that estimates knowledge gradients (r, m) of candidates (r, d) in states (m, d_s).
 
         The estimates are rough, because the function does not search for the best actions after a new reward (see
-        `RoughGains`). If the `GainRule` needs no such search (its `nodes` are None), its knowledge gradients are
-        computed without approximation.
+        `RoughGains`). If the `GainRule` needs no such search (its `nodes` are None), the function computes knowledge
+        gradients without this approximation.
         """
         if self.rule.nodes is not None:
             known = next((gains for of_states, gains in self._rough if of_states is states), None)
@@ -183,8 +183,8 @@ class SelectedSets:
 class StatesAhead:
     """Computes knowledge gradients of candidates, each in one of r fixed sets of m states.
 
-    A knowledge gradient needs the actions with the highest posterior means after the new reward. These maximizers are
-    kept for each set, because searches for the set's next candidate can start from them.
+    A knowledge gradient needs the actions with the highest posterior means after the new reward. The last
+    maximizers found for each set are kept, so that the next search in the same states can start from them.
     """
 
     def __init__(self, gains: ExactGains, states: Tensor) -> None:
@@ -263,13 +263,12 @@ class StatesAhead:
         return maxima
 
     def _cold_starts(self, functions: ActionFunctions, nodes: Tensor, states: Tensor) -> Tensor:
-        """Return initial actions (k·m, q, width) for Newton's method at q nodes z.
+        """Return initial actions (k·m, q, width) for the maximization of k·m functions at each of q nodes z.
 
-        They are used if there are no earlier maximizers to start from. The k·m functions are posterior means after a
-        new reward that is z standard deviations above its prediction: for each of k candidates, one in each of m
-        states. At z = 0, the initial action is the best action of the state before that reward. At other nodes, a few
-        Newton steps are taken from each of two possible starts, and the initial action is the better end point (see
-        `_possible_starts` and `_best_start`).
+        Each function is the posterior mean in one of m states after a new reward at one of k candidates. At node z,
+        this reward is z standard deviations above its prediction. At z = 0, the initial action is the best action of
+        the state before the reward. At other nodes, a few Newton steps are taken from each of two possible starts, and
+        the initial action is the better end point.
         """
         best = self._gains.policy(states)
         moving = nodes.nonzero().squeeze(-1)

@@ -135,8 +135,7 @@ class RoughGains:
         slope · z. The first k slopes of a state are those at its basins (local maxima of the posterior mean). The last
         one, that of the candidate's own action, is filled in by the caller. A gain is how much the highest mean of a
         state is expected to rise because the best action moves with z, to second order in z. It is capped at
-        UNIT_LINE_GAIN · |A| / sd, the largest expected gain from an action with slope |A| / sd. Here A is `new_scale`,
-        and sd is the standard deviation of the new reward, which `ahead` holds.
+        UNIT_LINE_GAIN · |A| / sd, where A is `new_scale`, and sd is the standard deviation of the new reward.
 
         `new_scale` and `new_offset` (r, m) are the terms A and B of the kernel A κ + B, between each candidate's state
         and the m states, where κ is the correlation of actions.
@@ -178,8 +177,8 @@ def stiffness_across_limits(limits: FeatureLimits, features: Tensor, curvature: 
 
     After a new reward, the best action of a state moves. The higher the curvature of the posterior mean at this action,
     the less the action moves. `features` (m, f) are the best actions of m states as f scaled inputs, and `curvature`
-    (m, f, f) is the negated Hessian of the posterior mean at them. The result is a high curvature across each active
-    constraint.
+    (m, f, f) is the negated Hessian of the posterior mean at these actions. The result is a high curvature across each
+    active constraint.
     """
     normals, gaps = (part[:, 0] for part in limits.tangents(features[:, None]))  # (m, J, f), (m, J)
     normals = normals / normals.norm(dim=-1, keepdim=True).clamp_min(1e-300) * (gaps < ACTIVE_SLACK)[..., None]

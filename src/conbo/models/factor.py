@@ -46,9 +46,9 @@ class Factor:
 
     @cached_property
     def feature_scales(self) -> Tensor:
-        """Factors (width,) that turn features into scaled inputs: the profile's `unit` divided by each lengthscale.
+        """Multipliers (width,) that turn features into scaled inputs.
 
-        If two points are one lengthscale apart, the distance between their scaled inputs is the profile's `unit`.
+        Each is the profile's constant `unit`, divided by the lengthscale of the column that the feature comes from.
         """
         return self.profile.unit / self.lengthscales[list(self.columns.owner)]
 

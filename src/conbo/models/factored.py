@@ -49,8 +49,8 @@ class Factored:
 def factored(kernel: Kernel, points: Tensor, variances: Tensor, earlier: Factored | None = None) -> Factored:
     """Factorize the covariance of rewards at points (n, d) with noise variances (n,).
 
-    `earlier` is a factorization with the same kernel, such as that of the first rewards. The leading blocks of rows
-    that it shares with the new one are copied, not computed again.
+    `earlier` is a factorization with the same kernel, for example the one without the latest reward. Leading rows that
+    both factorizations share are copied from it, not computed again.
     """
     states, actions = kernel.scaled(points)
 

@@ -14,9 +14,7 @@ from conbo.errors import ConboError
 def factorize(matrices: Tensor) -> tuple[Tensor, Tensor]:
     """Return the lower Cholesky factors of n × n matrices (..., n, n), and which of the factorizations failed (...,).
 
-    Only lower triangles are read. A factorization also counts as failed if its matrix has an infinite or undefined
-    entry. If the factorization of such a matrix seems to succeed, the diagonal of the factor has an infinite or
-    undefined entry, so it is enough to check the diagonal.
+    Only lower triangles are read. A factorization also counts as failed if its matrix has an infinite or NaN entry.
     """
     factors, info = torch.linalg.cholesky_ex(matrices)
     trace = factors.diagonal(dim1=-2, dim2=-1).sum(-1)  # square roots of doubles are too small for the sum to overflow
@@ -37,7 +35,7 @@ def cholesky(matrix: Tensor) -> Tensor:
     """Return the lower Cholesky factor of a matrix (n, n).
 
     If rounding made the matrix indefinite, a small jitter is added to its diagonal. The jitter is multiplied by ten
-    until the factor exists. Raises ConboError if the matrix has an infinite or undefined entry.
+    until the factor exists. Raises ConboError if the matrix has an infinite or NaN entry.
     """
     factor, failed = factorize(matrix)
     jitter = max(1e-10 * float(matrix.diagonal().mean()), 1e-300)

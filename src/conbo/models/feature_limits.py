@@ -1,6 +1,7 @@
-"""Constraints on actions (limits) for searches over scaled inputs: actions, warped and divided by lengthscales.
+"""Constraints on actions (limits) for searches over scaled inputs.
 
-Linear constraints are linear in the user's units.  Log scales and input warping make them curved in scaled inputs.
+Scaled inputs are the columns of an action, warped and divided by the kernel's lengthscales.  Linear constraints are
+linear in the user's units.  Log scales and input warping make them nonlinear in scaled inputs.
 """
 
 from collections.abc import Callable
@@ -20,10 +21,11 @@ from conbo.spaces import Array, Space
 
 @dataclass(frozen=True)
 class FeatureShapes:
-    """The part of linear constraints on actions that is the same in all states, for searches over scaled inputs.
+    """What linear constraints on actions have in common in all states, for searches over scaled inputs.
 
-    Scaled inputs are the columns of an action, warped and divided by the kernel's lengthscales. The constraints are
-    linear in the user's units, so this object also holds what is needed to convert scaled inputs to these units.
+    The coefficients of the actions are the same in all states; only the bounds differ. Scaled inputs are the columns of
+    an action, warped and divided by the kernel's lengthscales. The constraints are linear in the user's units, so this
+    object also holds what is needed to convert scaled inputs to these units.
     """
 
     space: Space
@@ -58,7 +60,10 @@ class FeatureShapes:
 
     @cached_property
     def edges(self) -> Tensor:
-        """Two rows (2, J) for J constraints: the least slack after a projection, and the tolerance for rounding."""
+        """Tensor (2, J) for J linear constraints: the least slack after a projection, and the tolerance for rounding.
+
+        The slack is how far an action is below the bound of a constraint.
+        """
         like, linear = self.factor.lengthscales, self.feasible.limits
         if linear is None:
             return like.new_zeros(2, 0)
@@ -66,11 +71,11 @@ class FeatureShapes:
 
     @cached_property
     def compiled(self) -> tuple[Array, Array, Array]:
-        """The arrays that the compiled loops take: `coefficients`, `edges`, and shapes (6, f).
+        """Three arrays for the compiled search loops: `coefficients`, `edges`, and conversion constants (6, f).
 
-        The shapes are six numbers for each of f numeric action columns, with which the loops convert scaled inputs to
-        the user's units. They are the column's three `scales`, the factor that turns its warped value into a scaled
-        input, and the inverses of both exponents of its input warping.
+        The loops use the constants to convert scaled inputs of f numeric action columns to the user's units. The six
+        constants of a column are its three `scales`, the factor that turns its warped value into a scaled input, and
+        the reciprocals of the two exponents of its input warping.
         """
         numeric, factor = list(self.factor.columns.numeric), self.factor
         scale = factor.feature_scales[list(factor.columns.numeric_features)]
@@ -132,10 +137,10 @@ class FeatureLimits:
         return torch.from_numpy(self.linear.bounds - self.linear.used(self.states.cpu().numpy())).to(like)
 
     def tangents(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return normals and gaps of the constraints, linearized at actions: a step must have normal · step ≤ gap.
+        """Linearize the J linear constraints at actions: return normals (r, q, J, width) and gaps (r, q, J).
 
-        `x` (r, q, width) holds q actions in each of r states, each with `width` scaled inputs. For J constraints,
-        normals are (r, q, J, width), and gaps (r, q, J).
+        To first order, a step from an action satisfies a constraint if normal · step ≤ gap. `x` (r, q, width) holds q
+        actions in each of r states, as scaled inputs.
         """
         (values, slopes), coefficients = self._values(x), self.shapes.coefficients
         normals = x.new_zeros(*x.shape[:-1], len(coefficients), x.shape[-1])
@@ -209,7 +214,7 @@ class FeatureLimits:
         return self.factor.scaled(snap(self.space, self._points(x))[..., self.space.n_state_dims :])
 
     def cut(self, starts: Tensor, ends: Tensor) -> Tensor:
-        """Return the last feasible action on each straight line from a feasible action in `starts` to one in `ends`.
+        """Move each feasible action in `starts` straight to its counterpart in `ends`, or as far as it stays feasible.
 
         `starts`, `ends` and the result are (r, q, width): q actions in each of r states, as scaled inputs.
         """

@@ -1,4 +1,4 @@
-"""Fits the hyperparameters of many models by maximum a posteriori, and keeps the models with the most evidence.
+"""Finds the most probable hyperparameters of many models (MAP estimates), and keeps the models with the most evidence.
 
 The models differ in the family of their kernel (rough or smooth, with or without main effects), in input warping,
 output warping and heteroscedastic noise, and in the hyperparameters, whose posterior may have several modes. Warping is
@@ -82,8 +82,9 @@ class Fit:
         """Return the posterior given standardized rewards (n,) at points (n, d).
 
         `noise` (n,) holds the variances of the rewards' noise if they are known; otherwise the fitted noise is used.
-        `limits` are known bounds on the expected reward. `seeds` (n,) are the rewards' simulator seeds; a model with
-        effects of seeds (constants or functions that each seed adds) uses them and ignores `limits`.
+        `limits` are known bounds on the expected reward. `seeds` (n,) are the rewards' simulator seeds. In some models,
+        every seed adds its own constant or function to the reward. If `seeds` are given, such a model uses them and
+        ignores `limits`.
         """
         if self.effect is not None and seeds is not None:
             within = self.noise if noise is None else noise
@@ -120,8 +121,8 @@ class Fit:
 def expected_seconds(n: int, d: int) -> float:
     """Estimate how many seconds a fit of all models to n rewards at points with d columns takes on one core.
 
-    The formula was fitted to measurements: 2.1 s and 4.0 s for 281 and 493 rewards with eight columns, and 1.3 s for
-    281 rewards with two. A slow or busy machine may take several times as long.
+    The formula was fitted to three measurements: with eight columns, 2.1 s for 281 rewards and 4.0 s for 493 rewards;
+    with two columns, 1.3 s for 281 rewards. A slow or busy machine may take several times as long.
     """
     return 0.78 * (8 + d) * (n / 1000) ** 1.4
 
@@ -147,15 +148,14 @@ def fit(
 ) -> list[Fit]:
     """Fit models to standardized rewards (n,) at unit-cube points (n, d); return the most probable ones, best first.
 
-    `noise` (n,) holds the variances of the rewards' noise if they are known. Otherwise noise is learned: `small_noise`
-    selects a prior that favors small variances; without it, heteroscedastic noise is tried too. `warp` allows input
-    warping. `map_rewards` allows output warping, and models that treat the lowest rewards as clipped. At most `members`
-    models are returned, and none of negligible probability. If there are `earlier` fits to an initial part of these
-    rewards, only their models are fitted again, starting from their hyperparameters; if that fails, all models are
-    tried. If some kernel families of `structures` have effects of simulator seeds, the last column of the points is
-    the seed.
+    `noise` (n,) holds the variances of the rewards' noise if they are known. Otherwise noise is learned: if
+    `small_noise` is true, with a prior that favors small variances; if it is false, heteroscedastic noise is tried too.
+    `warp` allows input warping. `map_rewards` allows output warping, and models that treat the lowest rewards as
+    clipped. At most `members` models are returned, and none of negligible probability. If some kernel families of
+    `structures` have effects of simulator seeds, the last column of the points is the seed.
 
-    The result is a pure function of the arguments, `earlier` included. Nothing else that was fitted before affects it.
+    If `earlier` holds fits to the first m of these rewards, only their models are fitted again, starting from their
+    hyperparameters. If that fails, all models are tried. The result is a pure function of the arguments.
     """
     rewards = rewards.cpu()
     expected: Tensor | Expected = noise.cpu() if noise is not None else "small" if small_noise else "moderate"
@@ -255,7 +255,7 @@ def refitted_modes(
 
     A mode is a local maximum of the posterior density of a model's hyperparameters. `floor` is where the new rewards
     are clipped; None if they are not. The list is empty if the models were recorded for clipped rewards and the new
-    rewards are not clipped. It may also be empty because searches fail.
+    rewards are not clipped. It is also empty if the searches fail.
     """
     sites = None
     if records and records[0]["floor"] is not None:

@@ -49,7 +49,7 @@ class HeteroscedasticNoise:
         return gradient
 
     def _logarithms(self, points: Tensor) -> Tensor:
-        """Return log noise variances (...,) at points (..., d), which are not yet clamped to LOG_NOISE_BOUNDS."""
+        """Return log noise variances (...,) at points (..., d), before they are clamped to LOG_NOISE_BOUNDS."""
         return self.log_level + centered_features(self.columns, points) @ self.slopes
 
     def to(self, device: torch.device) -> "HeteroscedasticNoise":

@@ -65,10 +65,11 @@ def drawn_fits(
     """Return copies of a fit, with hyperparameters that are drawn around those of the fit, and a ratio for each copy.
 
     There are at most 2 · pairs copies. Their hyperparameters are drawn from Laplace's approximation, a normal
-    distribution around the mode, in pairs mode ± step. A draw is left out if its covariance matrix of the rewards
-    has no Cholesky factor. If no draw remains, the results are the fit itself and the ratio one. A ratio is the
-    posterior density of a draw divided by its normal density, where both densities are relative to those at the mode.
-    Ratios above one are set to one.
+    distribution around the mode, in pairs mode ± step. A draw is left out if it makes the covariance matrix of the
+    rewards numerically indefinite. If no draw remains, the results are the fit itself and the ratio one.
+
+    The ratio of a draw is p / q, where p is its posterior density and q its density under the normal distribution, both
+    divided by their values at the mode. Ratios above one are set to one.
 
     The hyperparameters of the fit were fitted to the observations `fitted`, with a prior that favors small noise if
     `small_noise` is true.

@@ -252,8 +252,9 @@ class Block:
         """Return the gradients (r, d) of an objective with respect to r sets of log-lengthscales of d columns.
 
         `table` (r, n, n) is the elementwise product of two matrices: the gradient of the objective with respect to the
-        correlations φ between n points, and the slopes ψ of φ. It must be symmetric. The result for a column is
-        Σ_ij table_ij |f_i - f_j|², where f_i are the scaled inputs of point i that belong to this column.
+        correlations φ between n points, and ψ, where the gradient of φ(a, b) with respect to the scaled inputs a is
+        -ψ (a-b). The product must be symmetric. The result for a column is Σ_ij table_ij |f_i - f_j|², where f_i are
+        the scaled inputs of point i that belong to this column.
         """
         f = self._features.scaled
         sums = 2 * ((table.sum(-1)[:, None] @ f.square())[:, 0] - (f * (table @ f)).sum(-2))

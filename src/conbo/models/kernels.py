@@ -3,6 +3,9 @@
 Only κ depends on the action.  In a given state, the posterior mean is therefore a constant plus a weighted sum of
 κ(x, observed actions), and one fast search over actions serves every kernel.
 
+The table compares the names of this file with the symbols of a paper: Pearce, Klaise & Groves, "Practical Bayesian
+Optimization of Objectives with Conditioning Variables".
+
 ===============  ====================  ===================================================================
 paper            here                  meaning
 ===============  ====================  ===================================================================
@@ -14,8 +17,6 @@ l                ``lengthscales``      one for every column, in units of the uni
 
 Methods take states and actions as scaled inputs (divided by lengthscales), which `Factor.scaled` makes from unit-cube
 points.
-
-The paper is Pearce, Klaise & Groves, "Practical Bayesian Optimization of Objectives with Conditioning Variables".
 """
 
 from abc import ABC, abstractmethod
@@ -74,7 +75,7 @@ class Kernel(ABC):
 
     @abstractmethod
     def scale_slope(self, a: Tensor, b: Tensor) -> Tensor:
-        """Compute ψ: the gradient of `scale` with respect to the numeric columns of `a` is -ψ (a-b).
+        """Compute ψ: the gradient of `scale` with respect to the numeric columns of `a` is -ψ (a - b).
 
         Parameters
         ----------
@@ -105,7 +106,7 @@ class Kernel(ABC):
         """
 
     def offset(self, a: Tensor, b: Tensor) -> Tensor | None:
-        """Compute B, the function of two states that is added in the kernel A κ + B; κ is the correlation of actions.
+        """Compute B, the part of the kernel A κ + B that depends only on the states; κ is the correlation of actions.
 
         Parameters
         ----------
@@ -120,7 +121,7 @@ class Kernel(ABC):
         return None
 
     def offset_slope(self, a: Tensor, b: Tensor) -> Tensor | None:
-        """Compute ψ: the gradient of `offset` with respect to the numeric columns of `a` is -ψ (a-b).
+        """Compute the factor ψ in -ψ (a-b), the gradient of `offset` with respect to the numeric columns of `a`.
 
         Parameters
         ----------
@@ -135,7 +136,7 @@ class Kernel(ABC):
         return None
 
     def scaled(self, points: Tensor) -> Features:
-        """Turn points (..., d) into scaled inputs, divided by lengthscales: one tensor for states, one for actions."""
+        """Turn points (..., d) into scaled inputs: one tensor for the states and one for the actions."""
         d_s = len(self.states.columns.categories)
         return self.states.scaled(points[..., :d_s]), self.actions.scaled(points[..., d_s:])
 
@@ -262,7 +263,7 @@ class ProductKernel(Kernel):
     outputscale: float = 1.0  # σ²
 
     def scale(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return A (..., p, q), the factor of the correlation κ of actions in the kernel A κ + B.
+        """Return A (..., p, q), which is multiplied by the correlation κ of actions in the kernel A κ + B.
 
         A = σ² k_S, where σ² is the variance, and k_S the correlation of p states a and q states b, given as scaled
         inputs.
@@ -270,7 +271,7 @@ class ProductKernel(Kernel):
         return self.outputscale * self.states.correlation(a, b)
 
     def scale_slope(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return ψ (..., p, q): the gradient of `scale` with respect to the numeric columns of `a` is -ψ (a-b).
+        """Return ψ (..., p, q): the gradient of `scale` with respect to the numeric columns of `a` is -ψ (a - b).
 
         `a` and `b` are p and q states as scaled inputs.
         """

@@ -1,8 +1,8 @@
-"""Output warping with learned parameters: a Box-Cox map of the distance from a ceiling.
+"""Output warping with learned parameters: a Box-Cox map of the distance of rewards y from a ceiling c.
 
     z = -((c - y)^λ - 1)/λ, then standardized
 
-The ceiling c lies above the best reward.  The power λ lies between nearly 0 (a logarithm) and 1 (no warping).  The
+The ceiling lies above the best reward.  The power λ lies between nearly 0 (a logarithm) and 1 (no warping).  The
 distance from the best reward to the ceiling is t times the reach, which is the distance from the median reward to the
 best.  Log t has a prior density proportional to (t/(1 + t))², which goes to zero with t.  With a flat prior, the
 posterior density would grow without bound as the ceiling approaches the best reward.
@@ -114,9 +114,9 @@ class LearnedMaps:
         """Return the parameters (log t, λ) of a given map, clamped to their bounds.
 
         t is the distance from the best reward to the ceiling in units of `reach`, and λ the power. The given map is in
-        the units of `rewards`, but may have been learned from only some of them. If its ceiling is above the best of
-        all `rewards`, t is the distance to this ceiling. Otherwise the ceiling is raised: t is the distance that it had
-        from the best reward when the map was learned.
+        the units of `rewards`, but may have been learned from only some of them. If its ceiling is not above the best
+        of all `rewards`, a higher ceiling is used. Its distance from the best reward is then the same as when the map
+        was learned.
         """
         distance = output.width / (1 - LINEAR_SHARE)  # from the best reward to the ceiling when the map was learned
         ceiling = output.pivot + output.width

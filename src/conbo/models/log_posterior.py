@@ -14,17 +14,17 @@ lengthscales       LogNormal(√2 + ½ log d, √3)     grow with the dimension 
 variances          LogNormal(0, 1)                 rewards have variance one
 variances, wide    logs are Cauchy(0, 1.5)         of families with `wide_variances`; better for polynomials
 loadings           Normal(0.7 or 0, 0.5)           of multi-task kernels; 0.7 makes all states similar
-exponents' logs    Normal(0, 0.5)                  of input warping; they count among the loadings
+log-exponents      Normal(0, 0.5)                  of input warping; they count among the loadings
 noise, "moderate"  ∝ Cauchy(-4, 1.5) of log v      the rewards decide whether noise is small or large
 noise, "small"     LogNormal(-6, 2)                nearly no noise, unless many rewards say otherwise
 noise, "varying"   level as for "moderate",        heteroscedastic: log v = level + slopes · x; the density
                    slopes are Normal(0, 0.3)       of the slopes is divided by its value at zero
 =================  ==============================  ==========================================================
 
-The prior densities of lengthscales, variances and the noise variance v are densities of the value itself; only those of
-wide variances are densities of the logarithm.  The "moderate" density of v is proportional to c(log v), where c is the
-density of Cauchy(-4, 1.5).  The density of log v is then proportional to v c(log v), which favors large noise more than
-c itself would.  Its normalizing constant is left out, because it is the same for every model with learned noise.
+The prior densities of lengthscales, variances and the noise variance v are densities of the value itself, not of its
+logarithm.  Only wide variances have densities of the logarithm.  The "moderate" density of v is proportional to
+c(log v), where c is the density of Cauchy(-4, 1.5).  It is not normalized, because the normalizing constant would be
+the same for every model with learned noise.
 """
 
 from collections.abc import Callable
@@ -128,7 +128,10 @@ class LogPosterior:
         return self._counts[-1]
 
     def __call__(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return log-densities (r,), gradients (r, p) and most likely constant means (r,) for parameters (r, p)."""
+        """Return log-densities (r,), their gradients (r, p) and the most likely constant means (r,) of the rewards.
+
+        `parameters` (r, p) are r sets of p parameters.
+        """
         if len(parameters) > self._most_at_once:
             parts = [self(part) for part in parameters.split(self._most_at_once)]
             values, gradients, means = (torch.cat(column) for column in zip(*parts, strict=True))
@@ -252,7 +255,8 @@ class LogPosterior:
     def _second_derivatives(self, parameters: Tensor) -> tuple[Tensor, Tensor, float]:
         """Return the scaled negated Hessian (p, p), the gradient (p,) and the constant mean at a mode (p,).
 
-        Hessian and gradient are those of the log-density, and the mean is the most likely one of the Gaussian process.
+        Hessian and gradient are those of the log-density. The constant mean is the maximum-likelihood mean of the
+        Gaussian process with these parameters.
         The second derivatives are finite differences of gradients. Each is multiplied by the prior widths of its two
         parameters, so that the scaled negated Hessian of a normal prior is the identity. The gradient is not scaled.
         """
@@ -389,7 +393,7 @@ class LogPosterior:
     def _solve(self, parameters: Tensor) -> SolvedCovariances:
         """Return the covariance matrices of the rewards for r sets of p parameters (r, p), factorized and inverted.
 
-        Work of order n² and more is done on the device of the points.
+        The matrices are computed, factorized and inverted on the device of the points.
         """
         device = self.points.device
         covariance, to_parameters = self.family.covariance(parameters[:, : self._n_kernel].to(device), self.points)

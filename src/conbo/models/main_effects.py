@@ -2,11 +2,11 @@
 
     k = (A(s, s') + σ_X²) κ(x, x') + B(s, s') + σ_S² k_S'(s, s')
 
-A kernel A κ + B, here called the interaction, learns nothing about a state from dissimilar states.  The main effect of
-the action, with covariance σ_X² κ, is a function of the action that all states share.  The main effect of the state,
-with covariance σ_S² k_S', is a function of the state that all actions share.  It has its own lengthscales.  It ignores
-the categorical columns of the state if the interaction learns the covariance of their choices (see
-category_kernels.py).
+Here s, s' are states, x, x' are actions, and κ and k_S' are correlations.  The kernel A κ + B, called the interaction,
+learns nothing about a state from dissimilar states.  The main effect of the action, with covariance σ_X² κ, is a
+function of the action that all states share.  The main effect of the state, with covariance σ_S² k_S', is a function of
+the state that all actions share.  It has its own lengthscales.  It ignores the categorical columns of the state if the
+interaction learns the covariance of their choices (see category_kernels.py).
 """
 
 from dataclasses import dataclass, replace
@@ -50,15 +50,15 @@ class MainEffectsKernel(Kernel):
         return self.interaction.actions
 
     def scale(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return the factor (..., p, q) of the correlation κ of actions in the kernel: A + σ_X².
+        """Return A + σ_X² (..., p, q), which is multiplied by the correlation κ of actions in this kernel.
 
-        A is the factor of κ in the kernel A κ + B without main effects, and σ_X² is the variance of the action's main
-        effect. `a` and `b` are p and q states as scaled inputs.
+        The kernel without main effects is A κ + B, and σ_X² is the variance of the action's main effect. `a` and `b`
+        are p and q states as scaled inputs.
         """
         return self.interaction.scale(a, b) + self.action_variance
 
     def scale_slope(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return ψ (..., p, q): the gradient of `scale` with respect to the numeric columns of `a` is -ψ (a-b).
+        """Return ψ (..., p, q) in -ψ (a-b), the gradient of `scale` with respect to the numeric columns of `a`.
 
         `a` and `b` are p and q states as scaled inputs. The kernel without main effects has the same ψ, because the
         added variance is constant.
@@ -66,22 +66,22 @@ class MainEffectsKernel(Kernel):
         return self.interaction.scale_slope(a, b)
 
     def offset(self, a: Tensor, b: Tensor) -> Tensor | None:
-        """Return the term (..., p, q) of the kernel that does not depend on actions: B + σ_S² k_S'.
+        """Return B + σ_S² k_S' (..., p, q), the term of the kernel that does not depend on actions.
 
-        Without main effects, the kernel would be A κ + B, where κ is the correlation of actions. The main effect of the
-        state adds the covariance σ_S² k_S', where k_S' is a correlation of states. `a` and `b` are p and q states as
-        scaled inputs.
+        The kernel without main effects is A κ + B, where κ is the correlation of actions. The main effect of the state
+        adds the covariance σ_S² k_S', where k_S' is a correlation of states. `a` and `b` are p and q states as scaled
+        inputs.
         """
         main = self.state_variance * self.state_effect.correlation(self._of_effect(a), self._of_effect(b))
         own = self.interaction.offset(a, b)
         return main if own is None else main + own
 
     def offset_slope(self, a: Tensor, b: Tensor) -> Tensor | None:
-        """Return ψ (..., p, q) of B, the offset of the kernel A κ + B without main effects.
+        """Return ψ (..., p, q) in -ψ (a-b), the gradient of the offset B with respect to the numeric columns of `a`.
 
-        κ is the correlation of actions. The gradient of B with respect to the numeric columns of `a` is -ψ (a-b), where
-        `a` and `b` are p and q states as scaled inputs. The state's main effect is left out, because it has
-        lengthscales of its own; `weighted_gradient` adds its gradient.
+        B is the offset of the kernel without main effects. The result is None if that kernel has no offset. `a` and `b`
+        are p and q states as scaled inputs. The state's main effect is left out here, because it has lengthscales of
+        its own; `weighted_gradient` adds its gradient.
         """
         return self.interaction.offset_slope(a, b)
 
@@ -131,10 +131,10 @@ class MainEffectsKernel(Kernel):
         return self.interaction
 
     def page_main_effects(self) -> dict[str, Any]:
-        """Return what the report's web page needs to compute the main effects: two variances, and scales of the states.
+        """Return what the report's web page needs to compute the main effects: two variances, and state scales.
 
-        A scale multiplies a state column before distances are taken. It is 0 for a column that the state's main effect
-        does not use.
+        There is one scale for each state column, by which the page multiplies the column before it computes distances.
+        The scale is 0 if the state's main effect does not use the column.
         """
         scales = [0.0] * len(self.states.columns.categories)
         lengthscales = self.state_effect.lengthscales.tolist()

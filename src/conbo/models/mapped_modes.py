@@ -41,11 +41,11 @@ def with_mapped_rewards(
     warping, and `noise` is the name of the prior of the noise variance.
 
     The result is empty in two cases: the median reward equals the best one, or no map on a grid is promising. A map is
-    promising if it raises the highest log-density among the first family's default starts by more than `map_margin`
-    nats.
+    promising if it raises the highest log-density among the first family's default starts by more than M nats, where M
+    is the `map_margin` for the number of rewards.
 
     Otherwise, local searches look for modes of every family. A mode is kept if its log-density exceeds that of every
-    `plain` mode by more than `map_margin` - EFFECT_REACH nats. If `all_modes` is true, a family contributes all its
+    `plain` mode by more than M - EFFECT_REACH nats. If `all_modes` is true, a family contributes all its
     distinct modes that are kept, otherwise only the best of them.
     """
     points, rewards = plain[0].target.points, plain[0].target.rewards

@@ -1,4 +1,4 @@
-"""Search for the best action of each of many states under any posterior mean with a gradient, from given starts."""
+"""Search for the actions with the highest posterior mean in many states, by gradient ascent from given starts."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -39,7 +39,7 @@ def best_by_mean(
 
     `hints` is a function from states (m, d_s) to promising actions (m, h, d_x), h for each state. In each state, local
     searches begin at those hints that have the highest means. `starts` is the largest number of searches per state, and
-    `steps` the largest number of steps of each.
+    `steps` the largest number of steps of each search.
     """
     chunks = states.split(CHUNK)
     return BestActions.joined([_best(posterior, space, chunk, hints(chunk), starts, steps) for chunk in chunks])

@@ -160,7 +160,10 @@ class Mixture:
         return torch.stack([member.resemble(states, known, least) for member in self.members]).all(0)
 
     def similarity(self, points: Tensor, chosen: Tensor) -> Tensor:
-        """Return similarities (p, q) in [0, 1]: how much rewards at `chosen` points (q, d) tell about points (p, d)."""
+        """Return similarities (p, q) in [0, 1] of points (p, d) and `chosen` points (q, d).
+
+        A similarity says how much the reward at a chosen point tells about the reward at the other point.
+        """
         return self._average([member.similarity(points, chosen) for member in self.members])
 
     @property

@@ -39,7 +39,7 @@ class FitsInSteps(Protocol):
     """A model that can keep its hyperparameters while new rewards come in, and fits them again only now and then."""
 
     def fitted_rewards(self, n: int) -> int:
-        """Return how many of n rewards, from the first on, are used to fit hyperparameters and standardize rewards."""
+        """Return a number m of rewards: the first m of n are used to fit hyperparameters and to standardize rewards."""
 
     def begins_with(self, n: int) -> int:
         """Return a number m of rewards: the fit to n rewards starts from the fit to the first m of them.
@@ -58,5 +58,5 @@ class FitsInSteps(Protocol):
 
         The function is None if there is no such average. A `memory` of earlier fits saves time and does not change the
         result. If this fit starts from a fit to the first m observations, `before` holds these m observations,
-        standardized without the others.
+        standardized by their own mean and standard deviation.
         """

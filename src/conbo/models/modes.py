@@ -4,9 +4,10 @@
 
 Here θ is the mode, and H is the negated Hessian of the log-density at θ.  Most parameters are logarithms of quantities,
 while their priors are densities of the quantities themselves.  The vector a has the entry 1 for such a parameter and 0
-for others.  The two terms with a come from the Jacobian of the logarithm (see `Peak`).  The functions `with_...` fit
-variants of a model: the same model with main effects, input warping or heteroscedastic noise added.  The search for a
-variant starts from the mode of the model without the addition.
+for others.  The last two terms come from the Jacobian of the logarithm (see `Peak`).
+
+The functions `with_...` fit variants of a model: the same model with main effects, input warping or heteroscedastic
+noise added.  The search for a variant starts from the mode of the model without the addition.
 """
 
 from collections.abc import Iterable, Sequence
@@ -82,8 +83,8 @@ class Mode:
     def like(self, other: "Mode") -> "Mode":
         """Return a copy of `other` with the output map and `log_jacobian` of this mode.
 
-        Both are modes of the hyperparameters' density, for rewards that were mapped in the same way. `other` comes from
-        a local search, which knows only the mapped rewards and so leaves these two fields empty.
+        This mode and `other` were fitted to rewards that were mapped in the same way. `other` comes from a local search
+        that knows only the mapped rewards, so these two fields are not set in it.
         """
         return replace(other, output=self.output, log_jacobian=self.log_jacobian)
 
@@ -113,7 +114,7 @@ class Mode:
 
 
 def map_margin(n: int) -> float:
-    """Return by how many nats output warping must raise the log evidence of n rewards to be used."""
+    """Return how many nats of log evidence output warping must gain to be used, if there are n rewards."""
     return max(MAP_MARGIN, MAP_MARGIN_PER_REWARD * n)
 
 
@@ -123,7 +124,10 @@ def best_of(modes: Sequence[Mode]) -> Mode:
 
 
 def without_repetitions(modes: Iterable[Mode]) -> list[Mode]:
-    """Return the modes (fitted models) without those that nearly equal an earlier mode of the same model."""
+    """Return the modes without those that nearly equal an earlier one.
+
+    A mode is a set of fitted hyperparameters. Only modes of the same kernel and output warping are compared.
+    """
     kept: list[Mode] = []
     for mode in modes:
         same = (one for one in kept if one.target.family == mode.target.family and one.output == mode.output)
@@ -162,16 +166,16 @@ def modes_of_families(
 
 
 def with_main_effects(families: Sequence[MainEffectsFamily], modes: Sequence[Mode]) -> list[Mode]:
-    """Return one fitted mode of the hyperparameters for each promising family with main effects.
+    """Fit promising families with main effects, and return one mode of the hyperparameters for each of them.
 
-    `modes` are those of the families without main effects, and E is the highest log evidence among them. For each
-    family, e is its log evidence without main effects. The families are fitted with main effects in descending order of
-    e. The first family is always fitted. No more families are fitted when one of two conditions holds:
+    `modes` are the modes of the families without main effects. The families are fitted with main effects in descending
+    order of their evidence without main effects, and the first family is always fitted. The function stops at the first
+    family that cannot compete with the best of `modes`, for one of two reasons:
 
-    - The next family has e + g < E - HOPELESS_GAP. Here g is the highest log evidence found so far with main effects,
-      minus E, or 0 if this difference is negative.
-    - The family that was just fitted has e + h ≤ E - EFFECT_REACH. Here h is the increase of its log-density by main
-      effects. This family then contributes no mode.
+    - Its evidence without main effects is too low, so it is not fitted.
+    - It was fitted, but main effects raise its log-density too little.
+
+    This family contributes no mode.
     """
     pairs = []
     for family in families:
@@ -195,8 +199,8 @@ def with_main_effects(families: Sequence[MainEffectsFamily], modes: Sequence[Mod
 def with_heteroscedastic_noise(plain: Mode) -> list[Mode]:
     """Fit a variant of the model of `plain`, with heteroscedastic noise, and return a list with its mode.
 
-    The list is empty if the variant gains too little, if the noise variance of `plain` is negligible, or if the noise
-    of `plain` is known or heteroscedastic already.
+    The list is empty if the variant raises the log-density too little, if the noise variance of `plain` is negligible,
+    or if the noise of `plain` is known or heteroscedastic already.
     """
     old = plain.target
     noise = old.noise_of(plain.parameters)
@@ -210,9 +214,9 @@ def with_heteroscedastic_noise(plain: Mode) -> list[Mode]:
 def with_warped_actions(plain: Mode) -> list[Mode]:
     """Fit a variant of the model of `plain`, with input warping, and return a list with its mode.
 
-    The list is empty if the variant gains too little, if no action is numeric, or if `plain` has input warping already.
-    The log evidence of the variant is set to that of `plain`, plus the gain in log-density at the mode, minus
-    WARP_MARGIN. Laplace's method is not used, because it underrates input warping.
+    The list is empty if the variant raises the log-density too little, if no action is numeric, or if `plain` has input
+    warping already. The log evidence of the variant is set to that of `plain`, plus the gain in log-density at the
+    mode, minus WARP_MARGIN. Laplace's method is not used, because it underrates input warping.
     """
     family, old = WarpedFamily(plain.target.family), plain.target
     if not family.n_warps or old.kernel(plain.parameters).actions.warp is not None:

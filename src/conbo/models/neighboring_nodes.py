@@ -6,8 +6,8 @@ the mean of one action is a line.  The maximizer found at one node may have the 
 then replaces the one that the search found there.
 
 Between two neighboring nodes, the maximizer either moves continuously, and V is smooth, or it jumps to another local
-maximum, and V has a corner.  A jump is assumed if the two maximizers are hardly correlated, or if the maximizer moves
-many times faster with z than in the intervals on either side.
+maximum, and V has a corner.  A jump is assumed if the kernel gives the two maximizers a low correlation, or if the
+maximizer moves many times faster with z than in the intervals on either side.
 
 The torch code is the reference implementation; on a CPU with Numba, compiled loops replace it.
 """

@@ -137,7 +137,7 @@ class OneStudy:
     def state_correlation(self, a: Tensor, b: Tensor) -> Tensor:
         """Return correlations (p, q) of states: how similarly their rewards depend on the action.
 
-        `a` and `b` are p and q states as `state_features` returns them.
+        `a` holds p states and `b` holds q states, as feature vectors from `state_features`.
         """
         return self.whole.state_correlation(a, b)
 
@@ -146,7 +146,10 @@ class OneStudy:
         return self.whole.resemble(_of_this(states), _of_this(known), least)
 
     def similarity(self, points: Tensor, chosen: Tensor) -> Tensor:
-        """Return similarities (p, q) in [0, 1]: how much rewards at `chosen` points (q, d) tell about points (p, d)."""
+        """Return similarities (p, q) in [0, 1] between points (p, d) and `chosen` points (q, d).
+
+        A similarity says how much a reward at the chosen point tells about the reward at the other point.
+        """
         return self.whole.similarity(_of_this(points), _of_this(chosen))
 
     @property
@@ -162,7 +165,7 @@ class OneStudy:
         return self.whole.even_actions(actions)
 
     def action_search(self, space: Space, actions: Tensor) -> "_Search":
-        """Return a search for the best actions of given states, which starts from a pool of actions (p, d_x)."""
+        """Return an object that searches for the best action of a state, starting from a pool of actions (p, d_x)."""
         return _Search(self.whole.action_search(self.space, actions))
 
     def look_ahead_lines(self, candidates: Tensor, states: Tensor, actions: Tensor) -> "_Lines":
@@ -230,7 +233,10 @@ class _Search:
 
 @dataclass(frozen=True)
 class _Values:
-    """An acquisition function of this study's points, with one value for each state, such as the knowledge gradient."""
+    """An acquisition function, such as the knowledge gradient, for candidates of this study.
+
+    It says what one more reward at a candidate is worth in each state of this study.
+    """
 
     whole: StateValue
 
@@ -245,7 +251,10 @@ class _Values:
 
 @dataclass(frozen=True)
 class _Gains:
-    """The values of candidates in states of this study, such as knowledge gradients, and the values' gradients."""
+    """Values of an acquisition function, such as the knowledge gradient, for candidates and states of this study.
+
+    The class also computes gradients of the values with respect to the candidates.
+    """
 
     whole: StateGains
 

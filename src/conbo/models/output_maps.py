@@ -45,13 +45,16 @@ class OutputMap(ABC):
 
     @abstractmethod
     def expected_slope(self, value: Tensor, noise: Tensor) -> Tensor:
-        """Return the derivative of `expected`, the expected reward, with respect to `value`."""
+        """Return the derivative of the expected reward with respect to `value`.
+
+        `value` is the Gaussian process's noise-free value, and `noise` is the variance of its noise.
+        """
 
     @abstractmethod
     def values(self, rewards: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Map rewards (n,) to values (n,) of the Gaussian process, and return the noise variances (n,) of these values.
 
-        The latter follow from the variances `noise` (n,) of the rewards' noise; None if `noise` is None.
+        The argument `noise` (n,) holds the noise variances of the rewards. If it is None, the second result is None.
         """
 
     @abstractmethod
@@ -83,11 +86,10 @@ class OutputMap(ABC):
         return (self.moments(mean, known, noise)[1] / known).clamp_min(1e-300).sqrt()
 
     def gain(self, before: Tensor, gain: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Return how much the expected reward rises if the process's value rises from `before` by `gain`, elementwise.
+        """Return how much the expected reward rises if the Gaussian process rises from `before` by `gain`, elementwise.
 
-        The process is the Gaussian process that models mapped rewards, `before` is its noise-free value before the
-        rise, and `noise` is the variance of its noise. The second result is the derivative of this rise with
-        respect to `gain`.
+        `before` and `gain` refer to the noise-free value of the process, and `noise` is the variance of its noise. The
+        second result is the derivative of the first with respect to `gain`.
         """
         after = before + gain
         return self.expected(after, noise) - self.expected(before, noise), self.expected_slope(after, noise)
@@ -104,15 +106,19 @@ class LowTail(OutputMap):
     power: float = 0.0  # λ; zero stands for the logarithm
 
     def values(self, rewards: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Return the mapped and standardized rewards (n,), and their noise variances (n,), or None if `noise` is None.
+        """Return the mapped and standardized rewards (n,), and their noise variances (n,).
 
-        `noise` (n,) holds the noise variances before the map. They are mapped to first order (the delta method).
+        The argument `noise` (n,) holds the noise variances before the map. They are mapped to first order (the delta
+        method). If `noise` is None, the second result is None.
         """
         variances = None if noise is None else noise * (2 * self.log_slope(rewards)).exp()
         return (self.compressed(rewards) - self.shift) / self.scale, variances
 
     def in_other_units(self, shift: float, scale: float) -> "LowTail":
-        """Return the map for rewards in other units: it maps shift + scale · y to the value that this map gives y."""
+        """Return this map for rewards in other units, in which a reward y is shift + scale · y.
+
+        The new map gives shift + scale · y the same value as this map gives y.
+        """
         pivot, width = shift + scale * self.pivot, scale * self.width
         return LowTail(pivot, width, scale * self.shift, scale * self.scale, self.power)
 
@@ -144,9 +150,8 @@ class LowTail(OutputMap):
     def _below(self, values: Tensor) -> tuple[Tensor, Tensor]:
         """Return how far rewards are below the pivot, on two scales, given their mapped and standardized values.
 
-        The first result is the distance of the mapped reward from the mapped pivot, in units of `width`; it is negative
-        above the pivot. The second is log(1 + d), where d is the distance of the reward itself from the pivot, in units
-        of `width`; it is 0 above the pivot.
+        The first result is the mapped pivot minus the mapped reward, in units of `width`. The second is log(1 + d),
+        where d is the pivot minus the reward itself, in units of `width`, or 0 if the reward is above the pivot.
         """
         below = -(self.shift + self.scale * values) / self.width
         distance = below.clamp_min(0)
@@ -160,7 +165,10 @@ class LowTail(OutputMap):
         return self.rewards(value[..., None] + noise.sqrt()[..., None] * NODES.to(value)) @ WEIGHTS.to(value)
 
     def expected_slope(self, value: Tensor, noise: Tensor) -> Tensor:
-        """Return the derivative of `expected`, the expected reward, with respect to `value`."""
+        """Return the derivative of the expected reward with respect to `value`.
+
+        `value` is the Gaussian process's noise-free value, and `noise` is the variance of its noise.
+        """
         return self.slope_of_rewards(value[..., None] + noise.sqrt()[..., None] * NODES.to(value)) @ WEIGHTS.to(value)
 
     def record(self) -> dict[str, Any]:
@@ -184,7 +192,10 @@ class Limits(OutputMap):
     tail: LowTail | None = None  # output warping besides the bounds
 
     def expected(self, value: Tensor, noise: Tensor) -> Tensor:
-        """Return the expected reward that the map without bounds gives, clamped to the bounds."""
+        """Return the expected reward, clamped to the bounds.
+
+        `value` is the Gaussian process's noise-free value, and `noise` is the variance of its noise.
+        """
         inner = value if self.tail is None else self.tail.expected(value, noise)
         return inner.clamp(self.low, self.high)
 
@@ -234,7 +245,7 @@ class Limits(OutputMap):
 
 
 def read_output(record: Mapping[str, Any]) -> OutputMap:
-    """Return the output map that a record describes."""
+    """Rebuild an output map from the dict that its method `record` returned."""
     if record["type"] != "limits":
         return read_tail(record)
     low, high = -inf if record["low"] is None else record["low"], inf if record["high"] is None else record["high"]
@@ -242,7 +253,7 @@ def read_output(record: Mapping[str, Any]) -> OutputMap:
 
 
 def read_tail(record: Mapping[str, Any]) -> LowTail:
-    """Return the `LowTail` that a record describes."""
+    """Rebuild a `LowTail` map from the dict that its method `record` returned."""
     return LowTail(**{name: value for name, value in record.items() if name != "type"})
 
 

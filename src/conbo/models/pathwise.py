@@ -3,7 +3,7 @@
     f = μ⁰ + f⁰ + k⁰(·, X̃) K⁻¹ (Y - μ⁰ - f⁰(X̃) - ε),   ε ~ N(0, noise)
 
 ==============  =================  ==========================================================================
-symbol          here               meaning
+symbol          in `DrawnPaths`    meaning
 ==============  =================  ==========================================================================
 f⁰              ``prior``          functions drawn from the prior of mean zero: see prior_draws.py
 K⁻¹(…)          ``corrections``    weights that make the draw agree with the observations

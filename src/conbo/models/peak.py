@@ -13,11 +13,11 @@ class Peak:
 
         `log_volume` = ½ log |2π H⁻¹| + aᵀθ + ½ aᵀH⁻¹a.
 
-    The vector a has a 1 for each parameter whose prior is a density of exp(parameter), and a 0 for all other
+    The vector `a` has a 1 for each parameter whose prior is a density of exp(parameter), and a 0 for all other
     parameters. The log Jacobian that converts these priors to densities of the parameters themselves is aᵀθ. The term
-    ½ aᵀH⁻¹a accounts for the change of this log Jacobian around θ. In this term, the entry of a for the noise level is
-    0, because the log-density is far from quadratic in the noise level. With heteroscedastic noise, `log_volume` also
-    includes a constant that normalizes the prior of the slopes of the noise's log-variance.
+    ½ aᵀH⁻¹a accounts for the change of this log Jacobian around θ. In this term, the entry of `a` for the noise level
+    is 0, because the log-density is far from quadratic in the noise level. With heteroscedastic noise, `log_volume`
+    also includes a constant that normalizes the prior of the slopes of the noise's log-variance.
     """
 
     mean: float  # the constant mean of the rewards

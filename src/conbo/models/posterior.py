@@ -80,7 +80,7 @@ class GainRule:
 
     A line is the posterior mean of an action after one more reward, if this reward is z standard deviations above its
     prediction. If `nodes` is None, there is one line for every action of a fixed pool. Otherwise `nodes` holds a few
-    values of z. Each of them has one line, which belongs to the action whose posterior mean is highest at this z.
+    values of z, and there is one line for each of them: that of the action whose posterior mean is highest at this z.
     """
 
     nodes: Tensor | None  # (q,), values of z
@@ -89,11 +89,14 @@ class GainRule:
 
 
 class StateGains(Protocol):
-    """Values of k candidates in m states each, such as their knowledge gradients, and the gradients of these values."""
+    """Values of an acquisition function, such as the knowledge gradient, for k candidates in m states each.
+
+    The class also computes gradients of the values with respect to the candidates.
+    """
 
     @property
     def values(self) -> Tensor:
-        """Values (k, m) of k candidates (points that may be evaluated next) in m states each."""
+        """Values (k, m) of the acquisition function for k candidates in m states each."""
 
     def gradient(self, weights: Tensor) -> Tensor:
         """Return the gradients (k, d) of Σ_i weights[:, i] values[:, i] with respect to the k candidates.
@@ -122,14 +125,17 @@ class StateValue(Protocol):
 
 @runtime_checkable
 class KnowsSeeds(Protocol):
-    """A `StateValue` that may depend on the seed with which the new reward is simulated."""
+    """A `StateValue` that may depend on the seed with which the new reward is simulated.
+
+    A state value says what an evaluation is worth in each state; an example is the knowledge gradient.
+    """
 
     @property
     def seen_seeds(self) -> tuple[int, ...]:
         """The simulator seeds of the observed rewards; empty if the value does not depend on seeds."""
 
     def for_seeds(self, seeds: Tensor) -> StateValue:
-        """Return the `StateValue` of new rewards that are simulated with these seeds.
+        """Return the value of evaluations whose rewards are simulated with these seeds.
 
         `seeds` is (1,), one seed for all candidates, or (c,), one seed for each of c candidates.
         """
@@ -137,11 +143,14 @@ class KnowsSeeds(Protocol):
 
 @runtime_checkable
 class AveragesValues(Protocol):
-    """A weighted sum of several `StateValue`s, one for each of several models."""
+    """A `StateValue` that is the weighted sum of those of several models.
+
+    A state value says what an evaluation is worth in each state.
+    """
 
     @property
     def values(self) -> tuple[StateValue, ...]:
-        """The `StateValue` of each model."""
+        """The state value of each model."""
 
     @property
     def weights(self) -> Tensor:
@@ -178,13 +187,14 @@ class LookAheadLines(Protocol):
 
     @property
     def mean(self) -> Tensor:
-        """Posterior means (k, m, q) before the new reward, for k candidates, m states each, q actions in each state."""
+        """Posterior means (k, m, q) of q actions in each of m states, for k candidates, before the new reward."""
 
     @property
     def slope(self) -> Tensor:
-        """How strongly posterior means react to the new reward, for k candidates, m states and q actions: (k, m, q).
+        """Slopes (k, m, q): how strongly posterior means react to a new reward at each of k candidates.
 
-        If this reward is z standard deviations above its prediction, a mean rises by slope · z.
+        The means are those of q actions in each of m states. If the new reward is z standard deviations above its
+        prediction, a mean rises by slope · z.
         """
 
     def gradient(self, pull: Tensor) -> Tensor:
@@ -197,7 +207,7 @@ class LookAheadLines(Protocol):
 
 
 class BestSearch(Protocol):
-    """A search for the actions with the highest posterior mean in given states, which starts from a pool of actions."""
+    """A search for the action with the highest posterior mean in each given state, starting from a pool of actions."""
 
     @property
     def actions(self) -> Tensor:
@@ -292,7 +302,7 @@ class ComparesStates(Protocol):
     def state_correlation(self, a: Tensor, b: Tensor) -> Tensor:
         """Return correlations (p, q) of states: how similarly their rewards depend on the action.
 
-        `a` and `b` are p and q states as `state_features` returns them.
+        `a` holds p states and `b` holds q states, as feature vectors from `state_features`.
         """
 
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
@@ -302,7 +312,10 @@ class ComparesStates(Protocol):
         """
 
     def similarity(self, points: Tensor, chosen: Tensor) -> Tensor:
-        """Return similarities (p, q) in [0, 1]: how much rewards at `chosen` points (q, d) tell about points (p, d)."""
+        """Return similarities (p, q) in [0, 1] between points (p, d) and `chosen` points (q, d).
+
+        A similarity says how much a reward at the chosen point tells about the reward at the other point.
+        """
 
 
 class LooksAhead(Protocol):
@@ -320,7 +333,7 @@ class LooksAhead(Protocol):
         """
 
     def action_search(self, space: Space, actions: Tensor) -> ActionSearch:
-        """Return a search for the best actions of given states, which starts from a pool of actions (p, d_x)."""
+        """Return an object that searches for the best action of a state, starting from a pool of actions (p, d_x)."""
 
     def look_ahead_lines(self, candidates: Tensor, states: Tensor, actions: Tensor) -> LookAheadLines:
         """Return the posterior means of q actions in each of m states, as functions of one more reward at a candidate.

@@ -9,10 +9,12 @@ class               f⁰(s, x)                                 use
 `NystromFeatures`   k(·, U) L⁻ᵀ w,  L Lᵀ = k(U, U)           any kernel: exact at points U, smoother between them
 ==================  =======================================  ===================================================
 
-The frequencies ω are random.  The amplitudes a_j(s) scale f⁰ to the variance of the kernel.  The phases are linear in
-the features of the state: b_j(s) = β_j + ω_sᵀ s, with a random β_j.  A kernel may have a term that is zero unless two
-states have the same categories.  In the features of such a term, every category adds its own random phase to b_j(s), so
-that f⁰ is independent between categories.
+Here s and x are a state and an action as scaled inputs, k is the kernel, and U is a set of fixed points.
+
+The frequencies ω_j are random.  The amplitudes a_j(s) scale f⁰ to the variance of the kernel.  The phases are linear in
+the state: b_j(s) = β_j + ν_jᵀ s, with random β_j and ν_j.  A kernel may have a term that is zero unless two states have
+the same categories.  In the features of such a term, every category adds its own random phase to b_j(s), so that f⁰ is
+independent between categories.
 
 References: Rahimi & Recht (2007); Williams & Seeger (2001).
 """

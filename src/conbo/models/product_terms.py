@@ -3,7 +3,7 @@
 Here σ² is a variance, and φ_S and φ_X are correlations of states and of actions.
 
 A fit computes hundreds of likelihoods, one after the other.  With a hundred rewards, one likelihood takes a few tenths
-of a millisecond.  Calls of torch between the loops would double this time.
+of a millisecond.  Calls to torch between the loops would double this time.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ WORK_PER_THREAD = 2 * 10**6  # least number r n³ of multiplications for each th
 
 @dataclass(frozen=True)
 class TermBlock:
-    """The columns of points on which a correlation depends: the one of states or the one of actions in a `ProductTerm`.
+    """The columns of points on which a correlation of states or a correlation of actions depends.
 
     Without columns, the correlation is 1 everywhere.
     """
@@ -64,7 +64,7 @@ class HasProductTerms(Protocol):
 
 
 def handles(terms: Sequence[ProductTerm], points: Tensor) -> bool:
-    """Return whether `TermLikelihoods` can be used for a sum of these terms and for points (n, d).
+    """Return whether `TermLikelihoods` can compute likelihoods for a sum of these terms and for points (n, d).
 
     There must be at least one term, compiled loops must be able to compute the profiles of all terms, the points must
     be on the CPU, and n must be at most MOST_REWARDS.
@@ -136,10 +136,10 @@ class _PreparedTerm:
         return features, matrix
 
     def add_pulled_back(self, features: Array, matrix: Array, gradient: Array, total: Array) -> None:
-        """Convert gradients with respect to covariances to gradients with respect to r sets of p parameters.
+        """Convert a gradient with respect to covariances to one with respect to parameters, and add it to `total`.
 
-        The results are added to `total` (r, p). `gradient` (r, n, n) is with respect to the covariances of n points,
-        and the first two arguments are the results of `covariance`.
+        `gradient` (r, n, n) is with respect to the covariances of n points, and `total` (r, p) with respect to r sets
+        of p parameters. `features` and `matrix` are the results of the method `covariance`.
         """
         in_features, in_variance = np.zeros(features.shape[:2]), np.zeros(len(matrix))
         product_family.pull_back(

@@ -24,7 +24,7 @@ Spectrum: TypeAlias = Callable[[int, int, torch.Generator], Tensor]  # input dim
 
 @dataclass(frozen=True)
 class Profile:
-    """A stationary correlation φ(r), such as a Matérn one, as a function of the distance r between scaled inputs.
+    """A stationary correlation φ(r), such as Matérn-5/2, as a function of the distance r between scaled inputs.
 
     Scaled inputs are inputs divided by their lengthscales and multiplied by `unit`. The gradient of φ(‖a - b‖) with
     respect to a is -ψ (a-b), and the Hessian is -ψ I + χ (a-b)(a-b)ᵀ, with ψ = -φ'/r and χ = -ψ'/r.
@@ -73,12 +73,12 @@ class Profile:
         return known is not None and (known.tables, known.unit) == (self.tables, self.unit)
 
     def value(self, squared_distance: Tensor) -> Tensor:
-        """Compute the correlation φ alone.
+        """Compute the correlation φ at given squared distances.
 
         Parameters
         ----------
         squared_distance
-            Squared distances r² between scaled inputs. Their memory may be overwritten.
+            Squared distances r² between scaled inputs. This tensor may be overwritten.
 
         Returns
         -------

@@ -28,7 +28,10 @@ SHORT_BLOCK = 32  # rows of a block beyond the first m: one more reward recomput
 
 
 def fitted_rewards(n: int) -> int:
-    """Return m: hyperparameters are fitted to the first m of n rewards, or to MOST_FITTED of these m if m is larger."""
+    """Return how many rewards there were at the latest fit of hyperparameters, if there are n rewards now.
+
+    The fit itself uses at most MOST_FITTED of them.
+    """
     step = _steps_until(n)
     return n if step is None else step
 

@@ -2,11 +2,11 @@
 
     reward = f(s, x) + b_r + g_r(s, x) + noise
 
-Every seed r adds a constant b_r and a smooth function g_r, its effect.  Rewards with the same seed share these, so
-actions are best compared under the same seed (common random numbers).  Policies maximize f.
+Every seed r adds a constant b_r and a smooth function g_r; together, they are its effect.  Rewards with the same seed
+share its effect, so actions are best compared under the same seed (common random numbers).  Policies maximize f.
 
 =================  ===================  ==============================================================================
-symbol             here                 meaning
+symbol             in `SeedEffect`      meaning
 =================  ===================  ==============================================================================
 σ_b²               ``constant``         variance of the constants
 σ_g² M_S M_X       ``function``         covariance of g_r; M_S and M_X are correlations of states and of actions
@@ -117,7 +117,7 @@ class SeedEffect:
 
 @dataclass(frozen=True)
 class SeededLookAhead(LookAhead):
-    """A `LookAhead` for new rewards with given simulator seeds, whose effects are correlated with observed rewards."""
+    """What is needed to predict how one more reward, simulated with a given seed, would change posterior means."""
 
     effect_features: Features  # the c candidates as scaled inputs of the effect's function
 

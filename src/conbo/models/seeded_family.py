@@ -97,7 +97,8 @@ class SeededFamily(ExtendedFamily):
         """Return parameters to start a fit from, given the fitted parameters (p,) of the family without seeds.
 
         The result has these parameters and initial ones for the effects of seeds. `noise` is the fitted noise variance
-        of the family without seeds. The variances of the effects start from it, but not below 0.01.
+        of the family without seeds. The initial variances of the effects add up to `noise` or 0.01, whichever is
+        larger.
         """
         own = parameters[None]
         level = torch.tensor([noise], dtype=own.dtype).log().clamp_min(LEAST_SHARE)

@@ -80,7 +80,7 @@ def cautious(modes: dict[Parts, Mode]) -> dict[Parts, Mode]:
 def with_seeds(plain: Mode, family: SeededFamily, points: Tensor) -> list[Mode]:
     """Return the best mode of a family with effects of simulator seeds, as a list of one; empty if none is found.
 
-    One search starts from typical values, and one from `plain`, a mode of the same family without these effects.
+    One search starts from typical hyperparameters, and one from `plain`, a mode of the family without these effects.
     """
     noise = plain.target.noise_of(plain.parameters)  # a number or known variances, never heteroscedastic noise
     level = float(torch.as_tensor(noise, dtype=torch.float64).mean())

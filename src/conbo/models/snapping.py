@@ -95,11 +95,11 @@ def feasible_pairs(space: Space, states: Tensor, actions: Tensor) -> Tensor | No
 
 
 def violations(space: Space, states: Tensor, actions: Tensor) -> Tensor | None:
-    """Return the largest violation (..., p) of a linear constraint by actions (p, d_x) in states (..., d_s).
+    """Return how much p actions (p, d_x) violate the linear constraints in states (..., d_s), as a tensor (..., p).
 
-    A violation is measured relative to the range of the constraint's slack over the unit cube. It is 0 if all
-    constraints are satisfied, and the result is None if no action violates any of them. If the constraints do not
-    depend on the state, the result has one row for all states.
+    An entry is the largest violation of any constraint, and 0 if the action satisfies them all. A violation is measured
+    relative to the range of the constraint's slack over the unit cube. If the constraints do not depend on the state,
+    the result has one row for all states. The result is None if no action violates any constraint.
     """
     if space.feasible_set is None or space.feasible_set.limits is None:
         return None

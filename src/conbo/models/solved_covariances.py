@@ -42,10 +42,10 @@ class SolvedCovariances:
         return torch.baddbmm(inverses, there[:, :, None], there[:, None, :], beta=-0.5, alpha=0.5)
 
     def log_likelihoods(self, rewards: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return log-likelihoods (r,) of rewards (n,), the constant means (r,) that maximize them, and their gradients.
+        """Return log-likelihoods (r,) of rewards (n,), the constant means (r,) that maximize them, and gradients.
 
-        Each of r covariance matrices K gives one log-likelihood. The gradients (r, n, n) are with respect to K. The
-        constant -½ n log 2π is left out.
+        Each of r covariance matrices K gives one log-likelihood, without the constant -½ n log 2π. The gradients
+        (r, n, n) are those of the log-likelihoods with respect to K.
         """
         factors, inverses = self.on_device
         if compiled_likelihood.handles(inverses):

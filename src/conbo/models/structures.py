@@ -23,7 +23,7 @@ class Structures:
 
     @property
     def families(self) -> tuple[KernelFamily, ...]:
-        """All families; a `record` names a family by its index in this tuple."""
+        """All families. The method `record` describes a family by its index in this tuple."""
         return (*self.plain, *self.with_main_effects, *self.with_seeds)
 
     def record(self, family: KernelFamily) -> dict[str, Any]:
@@ -34,7 +34,7 @@ class Structures:
         return {"family": known.index(family), "warped": warped}
 
     def read(self, record: dict[str, Any]) -> KernelFamily:
-        """Return the family that a `record` describes."""
+        """Return the family that a dict from the method `record` describes."""
         family = self.families[record["family"]]
         return WarpedFamily(family) if record["warped"] else family
 

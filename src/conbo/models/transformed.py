@@ -1,8 +1,8 @@
 """The posterior of rewards y under output warping: a Gaussian process models z = g(y) (see output_maps.py).
 
-Means and variances of the expected reward are exact up to quadrature.  Covariances are approximate: by Stein's lemma,
-the covariance of a reward with a Gaussian variable is the covariance of z with that variable times a slope E[dy/dz].
-In place of this slope, a factor is used that gives the right variance at every point.
+Means and variances of the expected reward are exact up to quadrature.  Covariances are approximate: the covariance
+of z at two points is multiplied by one factor for each point.  The factor is the standard deviation of the expected
+reward divided by that of z, so the variance at every point is right.
 
 Knowledge gradients are approximate, too.  The process has a knowledge gradient of its own, in units of z: the expected
 rise of the highest posterior mean of z in a state.  The knowledge gradient in units of the reward is the rise of the
@@ -89,9 +89,7 @@ class TransformedPosterior:
     def leave_one_out(self) -> tuple[Tensor, Tensor] | None:
         """Return leave-one-out residuals (n,) of the observed rewards, and predictive standard deviations (n,).
 
-        The standard deviations include noise. None if the posterior is approximated by inducing points, because
-        `observed_values` and `reward_noise` of the Gaussian process then belong to the inducing points, not to the n
-        rewards.
+        The standard deviations include noise. The result is None if the posterior is approximated by inducing points.
         """
         found = self.process.leave_one_out()
         if found is None or len(found[0]) != self.process.n_observations:
@@ -115,7 +113,7 @@ class TransformedPosterior:
     def state_correlation(self, a: Tensor, b: Tensor) -> Tensor:
         """Return correlations (p, q) of states: how similarly their rewards depend on the action.
 
-        `a` and `b` are p and q states as `state_features` returns them.
+        `a` holds p states and `b` holds q states, as feature vectors from `state_features`.
         """
         return self.process.state_correlation(a, b)
 
@@ -124,7 +122,10 @@ class TransformedPosterior:
         return self.process.resemble(states, known, least)
 
     def similarity(self, points: Tensor, chosen: Tensor) -> Tensor:
-        """Return similarities (p, q) in [0, 1]: how much rewards at `chosen` points (q, d) tell about points (p, d)."""
+        """Return similarities (p, q) in [0, 1] between points (p, d) and `chosen` points (q, d).
+
+        A similarity says how much a reward at the chosen point tells about the reward at the other point.
+        """
         return self.process.similarity(points, chosen)
 
     @property
@@ -140,7 +141,7 @@ class TransformedPosterior:
         return self.process.even_actions(actions)
 
     def action_search(self, space: Space, actions: Tensor) -> "TransformedSearch":
-        """Return a search for the best actions of given states, which starts from a pool of actions (p, d_x)."""
+        """Return an object that searches for the best action of a state, starting from a pool of actions (p, d_x)."""
         return TransformedSearch(self, self.process.action_search(space, actions))
 
     def look_ahead_lines(self, candidates: Tensor, states: Tensor, actions: Tensor) -> "TransformedLines":
@@ -310,8 +311,7 @@ class WorthOfGains:
     def gradient(self, weights: Tensor) -> Tensor:
         """Return the gradients (k, d) of Σ_i weights[:, i] values[:, i] with respect to the k candidates.
 
-        The sum, with `weights` (k, m), is over the m states, and `values` (k, m) are the gains. The highest posterior
-        mean of a state before the new reward does not depend on the candidate, so it is a constant.
+        The sum, with `weights` (k, m), is over the m states, and `values` (k, m) are the knowledge gradients.
         """
         return self.process.gradient(weights * self.derivative)
 
@@ -331,9 +331,10 @@ class TransformedLines:
 
     @property
     def slope(self) -> Tensor:
-        """How strongly posterior means react to the new reward, for k candidates, m states and q actions: (k, m, q).
+        """Slopes (k, m, q): how strongly posterior means react to a new reward at each of k candidates.
 
-        If this reward is z standard deviations above its prediction, a mean rises by slope · z.
+        The means are those of q actions in each of m states. If the new reward is z standard deviations above its
+        prediction, a mean rises by slope · z.
         """
         return self.slopes * self.lines.slope
 

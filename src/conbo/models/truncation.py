@@ -3,12 +3,11 @@
 The distribution of z given such rewards is a truncated Gaussian.  Expectation propagation approximates each condition
 z ≤ floor by a Gaussian pseudo-observation of z, called a site.  Where z is surely below the floor, the condition
 says nothing, and the site has a nearly infinite variance.  Let m and s² be the mean and the variance of z given
-everything but the site of this z.  Then this site is given by:
+everything but the site of this z, and let φ and Φ be the density and the distribution function of the standard normal
+distribution.  Then this site is given by:
 
     b = (floor - m)/s,  h = φ(b)/Φ(b),  w = h (h + b)
     site: value m - s/(h + b), variance s² (1 - w)/w
-
-Here φ and Φ are the density and the distribution function of the standard normal distribution.
 
 A new reward above the floor shows z itself.  One at the floor hides how low z is, so part of the variance s² remains.
 On average, a new reward explains the share Φ(-b) + φ(b)(b + h) of s².
@@ -58,11 +57,16 @@ class Sites:
 def floor_of(points: Tensor, rewards: Tensor) -> float | None:
     """Return the floor at which standardized rewards (n,) at points (n, d) seem to be clipped; None if there is none.
 
-    Rewards seem clipped if three conditions hold. At least MIN_TIED points have the lowest reward. At least MIN_FREE
-    rewards are higher, and no two of these are equal; otherwise rewards may be counts or scores. The gap between the
-    lowest reward and the others is at most the range of the others; otherwise the lowest may be a penalty. A point that
-    was evaluated again with the same reward counts once. With more than MOST_REWARDS rewards, clipped or not, the
-    result is None, because approximating the clipped ones would take too long.
+    Rewards seem clipped if all of these conditions hold:
+
+    - At least MIN_TIED points have the lowest reward.
+    - At least MIN_FREE rewards are higher.
+    - No two of the higher rewards are equal. Otherwise, rewards may be counts or scores.
+    - The gap between the lowest reward and the higher ones is at most the range of the higher ones. Otherwise, the
+      lowest reward may be a penalty.
+
+    A point that was evaluated again with the same reward counts once. With more than MOST_REWARDS rewards, clipped or
+    not, the result is None, because approximating the clipped ones would take too long.
     """
     if not MIN_TIED + MIN_FREE <= len(rewards) <= MOST_REWARDS:
         return None
@@ -94,10 +98,11 @@ def sites_of(kernel: Kernel, constant: float, noise: Tensor, points: Tensor, rew
 
 
 def truncated(mean: Tensor, covariance: Tensor, floor: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Approximate k jointly Gaussian variables, given that none is above the floor, by expectation propagation.
+    """Approximate the distribution of k jointly Gaussian variables, given that none of them is above the floor.
 
-    Without this condition, the variables have the given mean (k,) and covariance (k, k). The results, each (k,), are
-    the values and the variances of the sites (Gaussian pseudo-observations), and the means given the condition.
+    Without this condition, the variables have the given mean (k,) and covariance (k, k). Expectation propagation
+    replaces the condition on each variable by a Gaussian pseudo-observation, called a site. The results, each (k,), are
+    the values of the sites, the variances of the sites, and the means of the variables given the condition.
     """
     eye = torch.eye(len(mean)).to(mean)
     precision, pull = torch.zeros_like(mean), torch.zeros_like(mean)  # of the sites

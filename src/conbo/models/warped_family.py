@@ -17,7 +17,7 @@ LARGEST_LOG_EXPONENT = 1.5  # bound of |log a| and |log b|: beyond it, most of t
 
 @dataclass(frozen=True)
 class WarpedFamily(ExtendedFamily):
-    """A family of kernels with input warping: actions x are replaced by w(x) = 1 - (1 - x^a)^b.
+    """A family of kernels with input warping: numeric actions x are replaced by w(x) = 1 - (1 - x^a)^b.
 
     The parameters log a and log b of every numeric action count as loadings (parameters that may be negative), and come
     after the loadings of the family without warping.
@@ -27,15 +27,15 @@ class WarpedFamily(ExtendedFamily):
     def typical_loadings(self) -> tuple[float, ...]:
         """Prior means of the loadings (parameters that may be negative).
 
-        Those of the family without warping come first, then a 0 for the logarithm of each exponent of the warping.
+        The means for the family without warping come first, then a 0 for the logarithm of each exponent of the warping.
         """
         return self.family.typical_loadings + (0.0,) * self.n_warps
 
     @property
     def largest_loadings(self) -> tuple[float, ...]:
-        """Largest absolute values of the loadings (parameters that may be negative).
+        """Largest allowed absolute values of the loadings (parameters that may be negative).
 
-        Those of the family without warping come first, then those of the logarithms of the warping's exponents.
+        The values for the family without warping come first, then those for the logarithms of the warping's exponents.
         """
         return self.family.largest_loadings + (LARGEST_LOG_EXPONENT,) * self.n_warps
 

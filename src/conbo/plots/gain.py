@@ -28,10 +28,11 @@ STARS = 8  # number of points with the best rough values, among which the exact 
 
 
 def remaining_gain(study: Studied, state: str | None = None, *, at: Point | None = None) -> go.Figure:
-    """Draw how much the best possible evaluation in a state is expected to raise the policy's reward in that state.
+    """Draw, against one state parameter, the expected gain of the best possible evaluation in each state.
 
-    Where the line is near zero, little is left to learn. Without states, the line shows how much an evaluation at each
-    value of the most important action parameter is expected to gain.
+    The expected gain is how much the evaluation is expected to raise the policy's reward in that state. Where the line
+    is near zero, little is left to learn. Without states, the line shows how much an evaluation at each value of the
+    most important action parameter is expected to gain.
 
     Parameters
     ----------
@@ -88,7 +89,7 @@ def acquisition(
     Other action parameters have the values that the policy chooses. The star marks the drawn point with the highest
     expected gain, and the panel below shows what an evaluation at the star is expected to gain in each state.
     Points that the limits of the space forbid are drawn with zero gain. With more than 200 observations, or with a
-    BoTorch model, the colors show only a rough approximation of the gain. Without states, the plane is over two action
+    BoTorch model, the colors show only a rough approximation of the gain. Without states, the axes are two action
     parameters, and there is no panel below.
 
     Parameters

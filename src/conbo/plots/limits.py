@@ -107,9 +107,9 @@ def limit_names(view: View) -> list[str]:
 def binding(view: View, points: Tensor) -> list[int]:
     """For each of m points (m, d) that the policy chooses, the index in `limit_names` of the limit that binds, or -1.
 
-    A known limit binds if its slack is nearly zero. Learned limits are considered only if no known limit binds, and are
-    checked for the action that would be best in the same state if there were no learned limits. If this action does not
-    satisfy all learned limits with the required confidence, the one that it is least likely to satisfy binds.
+    A known limit binds if its slack is nearly zero. If no known limit binds, a learned limit may bind. To find it, take
+    the action that would be best in the same state if there were no learned limits. If this action does not satisfy all
+    learned limits with the required confidence, the learned limit that it is least likely to satisfy binds.
     """
     found = np.full(len(points), -1)
     learned = view.belief.constraints
@@ -149,7 +149,7 @@ def _tolerances(known: FeasibleSet, limits: LinearLimits) -> Array:
 
 
 def _along_action(view: View) -> go.Figure:
-    """Draw the probability of satisfying all limits along the only parameter of a space, which is an action."""
+    """For a space whose only parameter is an action, draw the probability that the action satisfies all limits."""
     (name,) = view.space.actions
     axis = view.axis(name)
     places = axis.places(4 * RESOLUTION)

@@ -73,7 +73,7 @@ def calibration(study: Studied) -> go.Figure:
 
 
 def fresh_evaluations(found: Validation) -> go.Figure:
-    """Draw every reward that a validation has measured against the reward that the model expected.
+    """Draw the rewards of a validation (vertical axis) and the rewards that the model expected (horizontal axis).
 
     On the dashed diagonal, both are equal. Points below it are rewards that were lower than expected, which is bad if
     rewards are maximized and good if they are minimized.

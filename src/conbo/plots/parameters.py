@@ -17,7 +17,7 @@ MOST_COLUMNS = 2  # largest number of panels side by side
 
 
 def slices(study: Studied, names: Sequence[str] = (), *, at: Point | None = None) -> go.Figure:
-    """Draw the expected reward against every parameter, ± 1.96 standard deviations of this estimate.
+    """Draw the expected reward against every parameter, with intervals of ± 1.96 standard deviations of this estimate.
 
     While one parameter varies, all others are fixed: those of the state at the values in `at`, and those of the action
     at the policy's choice for this state.

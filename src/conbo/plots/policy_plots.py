@@ -25,10 +25,10 @@ def policy_map(
 ) -> go.Figure:
     """Draw the policy's actions against one state parameter, with a panel for each action parameter.
 
-    Functions are sampled from the posterior, and each has its own best action in every state. The band, or the bar for
-    each choice of a categorical state, holds the middle 80 % of these actions. Where it is wide, other actions may well
-    be better. For a categorical action, the size of a dot shows for how many of the functions this choice is the best.
-    Without states, each panel is a histogram of the functions' best actions.
+    Functions are sampled from the posterior, and each function has its own best action in every state. A band holds the
+    middle 80 % of these actions; for a categorical state, bars replace the band. Where it is wide, other actions may
+    well be better. For a categorical action, each choice has a dot, whose size shows for how many of the functions this
+    choice is the best. Without states, each panel is a histogram of the functions' best actions.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ def policy_map(
 def predicted_reward(
     study: Studied, state: str | None = None, *, at: Point | None = None, problem: Problem | None = None
 ) -> go.Figure:
-    """Draw the predicted reward of the policy against one state parameter, ± 1.96 standard deviations of this estimate.
+    """Draw the policy's predicted reward against one state parameter, with intervals of ± 1.96 standard deviations.
 
     Without states, the predicted reward of the best action is drawn over the distribution of the observed rewards.
 

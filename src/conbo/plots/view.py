@@ -110,7 +110,7 @@ class View:
     def value_of(self, belief: Belief, points: Tensor) -> tuple[float, float]:
         """The expected reward over P[s] of a policy under `belief`, and the standard deviation of that estimate.
 
-        `points` (m, d) are the m states of `typical_states`, each with the action that the policy takes in it.
+        `points` (m, d) are the states in the attribute `typical_states`, each with the policy's action in this state.
         """
         mean, std = mean_over_states(belief, points, self.typical_states[1])
         return mean * self.sign, std
@@ -151,7 +151,7 @@ class View:
 
     @cached_property
     def typical_states(self) -> tuple[Tensor, Tensor]:
-        """States (m, d_s) and their weights (m,): all states if they are few, else a quasi-random sample of P[s]."""
+        """States (m, d_s) and their weights (m,): all states if there are few, else a quasi-random sample of P[s]."""
         return typical_states(self.belief)
 
     def parameter(self, name: str, role: str) -> Parameter:

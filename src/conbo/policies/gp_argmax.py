@@ -46,7 +46,10 @@ class GpArgmax:
 
 
 class ArgmaxPolicy:
-    """The policy from states (m, d_s) to the actions (m, d_x) with the highest posterior mean, with its cache."""
+    """The policy that takes the action with the highest posterior mean, and caches it.
+
+    It is a function from states (m, d_s) to actions (m, d_x).
+    """
 
     def __init__(self, recipe: GpArgmax, belief: Belief, candidates: Tensor) -> None:
         self._recipe, self._belief = recipe, belief

@@ -1,4 +1,4 @@
-"""Warns if the fitted model is nearly a sum g(s) + h(x), in which the best action does not depend on the state.
+"""Warns if the fitted model is nearly a sum g(s) + h(x) of a function of the state s and a function of the action x.
 
 In such a sum, the state shifts the rewards of all actions equally, so every state has the same best action. The
 ConBO paper warns of this case.
@@ -35,7 +35,10 @@ def has_interaction(belief: Belief) -> bool:
 
 
 def warn_without_interaction(belief: Belief) -> None:
-    """Warn if the posterior mean is nearly a sum g(s) + h(x), so that the policy is the same in every state s."""
+    """Warn if the posterior mean is nearly a sum g(s) + h(x), for state s and action x.
+
+    The policy is then the same in every state.
+    """
     if belief.n_state_dims and not has_interaction(belief):
         message = (
             "The policy is the same for every state, since states and actions do not interact in the fitted "

@@ -1,7 +1,8 @@
-"""The policy of k nearest neighbors: the action with the highest reward in the k observations with the nearest states.
+"""The policy of k nearest neighbors.
 
-It is the simplest baseline of the ConBO paper, and uses no model. Distances are Euclidean in the unit cube, and two
-different categories of a parameter have distance one.
+It takes the action with the highest reward among the k observations with the nearest states. It is the simplest
+baseline of the ConBO paper, and uses no model. Distances are Euclidean in the unit cube, and two different categories
+of a parameter have distance one.
 """
 
 from dataclasses import dataclass

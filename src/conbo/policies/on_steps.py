@@ -46,7 +46,7 @@ class OnSteps:
 class SteppedPolicy:
     """A policy for actions of which some columns have a step size; states and actions are in the unit cube.
 
-    In the user's units, such a stepped column takes only the values ``first + k * step``.
+    In the user's units, each of these columns takes only the values ``first + k * step``.
     """
 
     def __init__(self, recipe: OnSteps, belief: Belief, free: StatePolicy) -> None:

@@ -102,7 +102,7 @@ class Policy:
         return self.many([{} if state is None else state], extrapolate=extrapolate)[0]
 
     def many(self, states: Sequence[Point], *, extrapolate: bool = False) -> list[dict[str, Value]]:
-        """Choose the actions for many states, which is much faster than one call for each.
+        """Choose the actions for many states, which is much faster than one call for each state.
 
         Parameters
         ----------

@@ -95,8 +95,8 @@ def from_record(
     """Restore a policy: return its belief, whether rewards are maximized, and its recipe.
 
     `kernel` restores a user's own kernel from its record, and `feasible` is the function that the space's record names.
-    P[s] is not saved; in the restored belief, it is uniform. Raises RecordError, which names the field, if the record
-    is damaged.
+    P[s] is not saved; in the restored belief, it is uniform. Raises RecordError if the record is damaged; the message
+    names the field.
     """
     space = check(record, kernel is not None, feasible)
     shift, scale = record["shift"], record["scale"]

@@ -59,9 +59,9 @@ _MODEL = ("kernel", "constant", "noise")
 def sealed(content: Mapping[str, Any], feasible: Feasible | None = None) -> dict[str, Any]:
     """Add the format, the version of conbo and a checksum to the content of a policy's record; return the record.
 
-    The record is a dict that JSON can hold, and is checked before it is returned. `feasible` is the function that says
-    which actions of the space are feasible, if there is one. The check needs this function, because the record holds
-    only the function's name.
+    The record is a dict that JSON can hold, and is checked before it is returned. `feasible` is the user's function
+    that says which actions are feasible, or None. The check needs this function, because the record holds only the
+    function's name.
     """
     record = {"format": FORMAT, "conbo": version("conbo"), **content}
     record |= {"checksum": checksum(record)}
@@ -81,10 +81,10 @@ def members(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 def check(value: object, own_kernel: bool = False, feasible: Feasible | None = None) -> Space:
     """Check the record of a policy, which was read from JSON, and return its space.
 
-    Raises RecordError, which names the field, if the format is unknown, the checksum does not match, or a field is
-    missing or invalid. With `own_kernel`, the records of kernels are not checked here, but by the user's function that
-    reads them. `feasible` is the space's own function that says which actions are feasible, if it has one; the record
-    holds only the function's name.
+    Raises RecordError if the format is unknown, the checksum does not match, or a field is missing or invalid; the
+    message names the field. With `own_kernel`, the records of kernels are not checked here, but by the user's function
+    that reads them. `feasible` is the space's own function that says which actions are feasible, if it has one; the
+    record holds only the function's name.
     """
     record = Fields.of(value)
     formats = (FORMAT, ONE_MODEL, FIRST_FORMAT)

@@ -101,7 +101,7 @@ def value_of_state(belief: Belief, states: Tensor, weights: Tensor, actions: Ten
 
 
 def best_single_action(belief: Belief, likely: Tensor) -> Tensor:
-    """Return the single action (d_x,) for all states with the highest expected reward, averaged over P[s].
+    """Return the action (d_x,) with the highest expected reward over P[s] if the same action is taken in every state.
 
     There is a large penalty for every state in which the action violates a known limit, or does not satisfy the learned
     constraints with the required confidence. Local searches start from the best actions of a pool, which includes the

@@ -47,9 +47,10 @@ class ConstantPolicy:
 
 
 def reference_state(belief: Belief) -> Tensor:
-    """Return the reference state (d_s,) in the unit cube: the first if there are finitely many, else a central one.
+    """Return the reference state (d_s,) in the unit cube.
 
-    If state parameters are independent under P[s], the central state has the median of each.
+    It is the first state if there are finitely many, and otherwise a central one. If state parameters are independent
+    under P[s], the central state has the median of each.
     """
     finite = belief.states.finite()
     if finite is not None:

@@ -1,20 +1,20 @@
 """Ambulances in a square (AMB): where to base three ambulances, given where the population is densest.
 
-The model (SimOpt library; Dong, Eckman, Zhao, Henderson & Poloczek 2017). The city is a square of 30 km.
+The model (SimOpt library; Dong, Eckman, Zhao, Henderson & Poloczek 2017). The city is a square with sides of 30 km.
 Streets run north-south and east-west, so that all distances are Manhattan distances.
 
   - Calls for help are a Poisson process, with one call an hour on average. Their places follow the density of
     the population: a pyramid, highest at its mode and falling with Manhattan distance from it.
   - A call goes to the free ambulance that is nearest at this moment. An ambulance is free when it is at its
     base or on its way back to it; it drives north or south first, then east or west.
-  - If no ambulance is free, the call waits for the one that finishes first, which then comes straight from
+  - If no ambulance is free, the call waits for the ambulance that finishes first, which then comes straight from
     its last patient. Calls are served in order of arrival.
   - The time at the scene is gamma distributed. Then the ambulance heads home, more slowly than it came.
   - The reward is minus the mean response time, from call to arrival at the scene, over the calls of one
     day.
 
 State: the mode of the population density. Action: the three bases. Ambulances are interchangeable, so the
-bases are sorted first, and permuting them changes no reward.
+bases are sorted first, and their order does not change the reward.
 
 Units are kilometers and minutes.
 """
@@ -277,7 +277,8 @@ def trace(mode: ArrayLike, bases: ArrayLike, seed: int = 0) -> CallLog:
 def ambulances(state_sd: float = 7.5) -> Problem:
     """Base three ambulances for short response times, given where the population is densest.
 
-    The reward is minus the mean response time, in minutes.
+    The action consists of the coordinates of three bases. The state is the place where the population is densest. The
+    reward is minus the mean response time, in minutes.
 
     Parameters
     ----------

@@ -25,8 +25,9 @@ CHECKING_SEED = 0  # seed of these replications
 def assemble_to_order_constrained() -> Problem:
     """Assemble to order with a learned limit on the mean number of units in stock.
 
-    The mean stock must be at most 12 units. It is not known in advance; every evaluation measures it. The best known
-    base-stock levels of the problem without the constraint violate it in every state.
+    This is the problem `assemble_to_order` with a constraint: the mean stock must be at most 12 units. The mean stock
+    is not known in advance, but every evaluation measures it. The best known base-stock levels without this constraint
+    violate it in every state.
 
     Returns
     -------

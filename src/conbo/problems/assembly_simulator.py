@@ -2,8 +2,8 @@
 
 The model (Hong & Nelson 2006; Xie, Frazier & Chick 2016). A warehouse keeps eight items in stock and
 assembles five products from them, on order. When a unit is taken out of stock, its replacement is ordered at
-once. Each item has one machine, which produces one unit after the other. So stock plus units on order is
-always the base-stock level.
+once. Each item has one machine, which produces one unit at a time. So stock plus units on order is always the
+base-stock level.
 
   - Orders for each product are a Poisson process. An order is lost if less than one unit of a *key* item of
     the product is in stock. Otherwise one unit of each of its key items is taken, and one unit of each of its
@@ -302,7 +302,7 @@ def trace(demand: float, levels: ArrayLike, seed: int = 0, demand_enters: Demand
 def assemble_to_order(demand_enters: DemandEnters = "arrival_rate") -> Problem:
     """Set eight base-stock levels of a warehouse for high profit, given the demand.
 
-    The reward is the profit per unit of time.
+    The state is the demand, and the action consists of the eight levels. The reward is the profit per unit of time.
 
     Parameters
     ----------

@@ -81,7 +81,7 @@ class Kernel:
         return np.asarray(np.exp(features(states, actions) @ self.noise_weights))
 
     def collapse_chance(self, states: Numbers, actions: Array) -> Array:
-        """Return the probabilities (n,) that a training run collapses, so that the network only guesses.
+        """Return the probabilities (n,) that n training runs collapse, so that their networks only guess.
 
         The runs have states (n,), which are indices of data sets, and actions (n, 7) in the unit cube.
         """

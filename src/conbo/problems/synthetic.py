@@ -63,8 +63,9 @@ def branin(
     noise
         Standard deviation of one reward.
     distortion
-        The monotone function that is applied to the rewards of evaluations: "none", "exponential", "cube" or "clip",
-        which cuts off the worst third. Policies are still scored by the undistorted rewards.
+        The monotone function that is applied to the rewards of evaluations: "none", "exponential", "cube" or "clip".
+        With "clip", the worst third of the rewards are raised to the same value. Policies are still scored by the
+        undistorted rewards.
 
     Returns
     -------
@@ -95,7 +96,7 @@ def branin_constrained(noise: float = 0.0) -> Problem:
     Parameters
     ----------
     noise
-        Standard deviation of one reward; that of one load is a tenth of it.
+        Standard deviation of one reward. The standard deviation of one measured load is a tenth of this.
 
     Returns
     -------
@@ -174,8 +175,9 @@ def rosenbrock(
     noise
         Standard deviation of one reward.
     distortion
-        The monotone function that is applied to the rewards of evaluations: "none", "exponential", "cube" or "clip",
-        which cuts off the worst third. Policies are still scored by the undistorted rewards.
+        The monotone function that is applied to the rewards of evaluations: "none", "exponential", "cube" or "clip".
+        With "clip", the worst third of the rewards are raised to the same value. Policies are still scored by the
+        undistorted rewards.
 
     Returns
     -------
@@ -232,8 +234,8 @@ def hartmann6(noise: float = 0.0) -> Problem:
 def falling_importance(n_actions: int = 14, noise: float = 0.01) -> Problem:
     """Two state parameters and many action parameters of falling importance.
 
-    All parameters are in [0, 1]. The reward is minus a weighted sum of squared distances from the best action, which
-    depends on the state. The weight of each action parameter is three quarters of the one before.
+    All parameters of this test problem are in [0, 1]. The reward is minus a weighted sum of squared distances from the
+    best action, which depends on the state. Each action parameter has three quarters of the weight of the previous one.
 
     Parameters
     ----------

@@ -34,7 +34,7 @@ def value_of_state(problem: Problem) -> TrueValueOfState | None:
     """Return the true expected rewards of the best policy and of the best single action for all states.
 
     The result is None if the problem has no states, if its expected or best rewards are not known, or if it has
-    constraints, which the single action would have to satisfy in all states.
+    constraints.
     """
     if problem.violates is not None:
         return None

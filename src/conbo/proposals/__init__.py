@@ -17,7 +17,7 @@ class Suggestion:
     Parameters
     ----------
     points
-        Valid points (n, d) of the unit cube, states first.
+        Valid points (n, d) of the unit cube, with the columns of the state before those of the action.
     expected_gain
         Expected gain of evaluating the best point, in units of the reward; None if the proposal does not compute it.
     expected_costs

@@ -1,16 +1,7 @@
 """GP-C-OCBA: evaluate in the state where it is least clear which of finitely many actions is best.
 
 Optimal computing budget allocation (OCBA) spends evaluations so that the probability of choosing a wrong action falls
-as fast as possible.  From the posterior:
-
-    b(s)    = argmax over x of μ(s, x)
-    ζ(s, x) = (μ(s, b) - μ(s, x))² / (Σ(s, b) + Σ(s, x))   for x ≠ b(s)
-
-The next state s* and the rival x* of its best action minimize ζ.  In s*, the best action b is evaluated if
-
-    N(b) / Σ(b) < sum over x ≠ b of N(x) / Σ(x)
-
-and x* otherwise.
+as fast as possible.
 
 =============  ===================================================================
 paper          meaning
@@ -19,7 +10,18 @@ context        state s; all states count equally, whatever their probabilities a
 alternative    action x
 μ, Σ           posterior mean and variance of the expected reward
 N              number of evaluations of a state and action, including pending ones
+b(s)           the best action of a state: the argmax over x of μ(s, x)
 =============  ===================================================================
+
+The next state s* and the rival x* of its best action minimize
+
+    ζ(s, x) = (μ(s, b) - μ(s, x))² / (Σ(s, b) + Σ(s, x))   for x ≠ b(s)
+
+In s*, the best action b is evaluated if
+
+    N(b) / Σ(b) < sum over x ≠ b of N(x) / Σ(x)
+
+and x* otherwise.
 
 For independent rewards with noise variance σ² and no prior knowledge, Σ = σ² / N, so N / Σ is the N² / σ² of OCBA.  The
 method is meant for noisy rewards and a single best action in each state.  For equally good actions, ζ stays near zero,
@@ -49,7 +51,7 @@ LEAST_VARIANCE = 1e-12  # smallest posterior variance of a standardized reward, 
 
 @dataclass(frozen=True)
 class BudgetAllocation:
-    """Proposes the pairs of state and action that best tell each state's best action from its rivals."""
+    """Proposes, in states where it is least clear which action is best, the best action or its closest rival."""
 
     def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Suggestion:
         """Choose n points (n, d) to evaluate next; if a state (d_s,) is given, all points are in this state."""
@@ -84,7 +86,7 @@ def all_pairs(belief: Belief, state: Tensor | None = None) -> Tensor:
 
 
 def occurrences(pairs: Tensor, points: Tensor) -> Tensor:
-    """Return how often each of p different pairs of state and action (p, d) is among points (n, d): integers (p,)."""
+    """Return how often each of p distinct points `pairs` (p, d) occurs among `points` (n, d): counts (p,)."""
     both = torch.cat([pairs, points]).round(decimals=9)  # levels of log scales may differ by rounding errors
     _, group, size = torch.unique(both, dim=0, return_inverse=True, return_counts=True)
     return size[group[: len(pairs)]] - 1
@@ -93,8 +95,9 @@ def occurrences(pairs: Tensor, points: Tensor) -> Tensor:
 def next_pair(mean: Tensor, variance: Tensor, evaluations: Tensor, free: Tensor) -> tuple[int, int]:
     """Return the state and the action to evaluate next, as indices.
 
-    All arguments are (m, k), for k actions in each of m states: posterior means, which are -inf for infeasible actions,
-    posterior variances, numbers of evaluations, and whether a pair may be chosen.
+    All arguments are (m, k), for k actions in each of m states.  `mean` and `variance` are those of the posterior, with
+    a mean of -inf for infeasible actions.  `evaluations` are numbers of evaluations, including pending ones, and
+    `free` says which pairs of a state and an action may be chosen.
     """
     best = mean.argmax(-1, keepdim=True)
     zeta = (mean.gather(-1, best) - mean).square() / (variance.gather(-1, best) + variance)

@@ -238,8 +238,8 @@ def has_many_categories(belief: Belief) -> bool:
 def crossed(belief: Belief, points: Tensor, values: Tensor) -> Tensor:
     """Return more points to screen: the actions of the few best points, combined with the states of all points (n, d).
 
-    The points pair states and actions at random, so each good action has been screened in few states only.  `values`
-    (n,) are the approximate values of the acquisition function at the points.
+    In the given points, states and actions are combined at random, so each good action has been screened in few states
+    only.  `values` (n,) are the approximate values of the acquisition function at the points.
     """
     d_s, order = belief.n_state_dims, values.argsort(descending=True, stable=True)
     states, actions = points[:, :d_s].unique(dim=0), points[order[:CROSSED_ACTIONS], d_s:]

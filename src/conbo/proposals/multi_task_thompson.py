@@ -1,11 +1,13 @@
 """Multi-task Thompson sampling (MTS): draw a function, and evaluate where it improves most on the policy's action.
 
+The next point is chosen from sampled states s_i and actions x, where π(s_i) is the policy's action in state s_i:
+
     (s, x) = argmax over s_i and x of [f(s_i, x) - f(s_i, π(s_i))],   f ~ posterior
 
 ====================  ====================  ==================================================================
 paper (supplement)    here                  meaning
 ====================  ====================  ==================================================================
-n_disc = 3000         ``points``            size of the discretization of S × X
+n_disc = 3000         ``points``            number of points (s_i, x) at which f is drawn
 n_s                                         ⌈n_disc^(d_s / (d_s + d_x))⌉ uniform states, or all if there are fewer
 n_x                   ``n_actions``         ⌈n_disc / n_s⌉ actions for each state, of three kinds:
 40                    ``NEAR_POLICY``       the policy's action and random actions near it

@@ -48,7 +48,7 @@ def open_seeds(acquisition: SeedsMatter, observations: Observations) -> list[int
 def promising_pairs(acquisition: SeedsMatter, points: Tensor, used: Sequence[int]) -> tuple[Tensor, Tensor]:
     """Screen points (n, d) with up to SCREENED_SEEDS of the `used` simulator seeds; return the best points and seeds.
 
-    The points (r, d) are those with the highest values, at most STARTING_PAIRS of them, each with its best seed (r,).
+    The result is at most STARTING_PAIRS points (r, d), those with the highest values, and the best seed (r,) of each.
     """
     seen = torch.tensor(used[:SCREENED_SEEDS], device=points.device)
     rows, seeds = points.repeat_interleave(len(seen), 0), seen.repeat(len(points))

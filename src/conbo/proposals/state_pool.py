@@ -15,6 +15,7 @@ paper       meaning
 task θ      state s
 solution x  action x
 μ, σ        posterior mean and standard deviation of the expected reward
+β           the setting `beta`
 ==========  ==========================================================
 
 Deviations: the paper evaluates each state of the first pool several times.  Its new state maximizes a determinant of

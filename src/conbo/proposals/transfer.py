@@ -20,13 +20,13 @@ from conbo.proposals.maximizer import Maximizer
 class Transfer:
     """Proposes the points with the highest expected improvement in one reference state.
 
-    The reference state is the first of finitely many states, or else a central state.
+    The reference state is the first state if there are finitely many, otherwise a central one.
     """
 
     def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Suggestion:
         """Choose n points (n, d) to evaluate next, in a given state (d_s,) or, by default, in the reference state.
 
-        The reference state is the first of finitely many states, or else a central state.
+        The reference state is the first state if there are finitely many, otherwise a central one.
         """
         there = reference_state(belief) if state is None else state
         return Maximizer(StateImprovement(there)).propose(belief, n, generator, there)

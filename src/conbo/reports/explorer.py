@@ -1,10 +1,12 @@
 """The data for the report's explorer, with which the page computes the policy's action for any state.
 
-If the policy takes the best action under a model that the page can compute, the page gets the whole model, and a pool
-of actions from which its local searches start. Otherwise it gets a table of states and actions. The page gets the table
-if actions have limits, if the policy has a recipe other than the default, or if the page cannot compute the model. For
-example, it cannot compute a BoTorch model, a model of this study and an earlier one together, or a model of very many
-rewards.
+The page gets the whole model, and a pool of actions from which its local searches start. In these cases, it gets a
+table of states and actions instead:
+
+- Actions have limits.
+- The policy has a recipe other than the default.
+- The page cannot compute the model. Examples are a BoTorch model, a model of this study and an earlier one together,
+  and a model of very many rewards.
 """
 
 from base64 import b64encode
@@ -45,7 +47,7 @@ def _answers(view: View) -> dict[str, Any]:
 
 
 def _model(view: View, record: Mapping[str, Any]) -> dict[str, Any]:
-    """The data from which the page computes the policy and its expected reward; `record` is the posterior's part."""
+    """The data from which the page computes the policy and its expected reward; `record` describes the posterior."""
     return {
         **_plain(record),
         "shift": view.belief.shift,

@@ -27,7 +27,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Panel:
-    """A titled box of the report with a text and groups of figures; of several groups, one is shown at a time."""
+    """A titled box of the report with text and groups of figures, of which one group is shown at a time."""
 
     key: str
     title: str
@@ -90,7 +90,8 @@ def _validation(number: int, found: Validation) -> Panel:
 def policy_map_panel(view: View) -> Panel:
     """The panel of the policy's actions against each of the most important state parameters.
 
-    If the figures show the best actions of functions drawn from the posterior, the panel's text explains them.
+    The figures may also show how the best action varies among functions drawn from the posterior. The panel's text
+    then explains this.
     """
     drawn = view.best_of_draws(view.typical_states[0][:1]) is not None
     if view.space.states:
@@ -122,7 +123,7 @@ def _predicted_reward(view: View, problem: Problem | None) -> Panel:
 
 
 def limits_panel(view: View) -> tuple[Panel, ...]:
-    """A tuple of one panel, on the probability that actions satisfy their limits; empty if there are no limits."""
+    """A tuple with the panel that shows how probably actions satisfy all limits; empty if there are no limits."""
     if not limits.has_limits(view):
         return ()
     over = "one state and one action" if view.space.states else "the actions that matter most"
@@ -234,9 +235,10 @@ def _along(view: View, plot: Callable[[View, str | None], go.Figure]) -> tuple[G
 
 
 def _fixed(view: View) -> str:
-    """A sentence that says where plots fix the state parameters that they do not show: at the middle of P[s].
+    """A sentence with the values at which plots fix the state parameters that they do not show.
 
-    It lists the values of all state parameters there, and is empty if the space has fewer than two of them.
+    It lists the values of all state parameters in the middle of P[s]. It is empty if the space has fewer than two state
+    parameters.
     """
     if len(view.space.states) < 2:
         return ""

@@ -27,12 +27,12 @@ def every_action(belief: Belief, most: int) -> Tensor | None:
 def likely_peaks(
     posterior: Predicts, pool: Tensor, states: Tensor, normals: Tensor, n: int, feasible: Tensor | None = None
 ) -> Tensor:
-    """Return, for each of c states (c, d_s), the n actions (c, n, d_x) of a pool that are most likely to be its best.
+    """Return, for each of c states (c, d_s), the n actions (c, n, d_x) of a pool that are most likely the best.
 
     The pool has p actions (p, d_x).  Functions are drawn from the posterior, jointly at all actions of the pool, by
     means of standard normal numbers `normals` (p, draws).  Actions that are the best in more draws come first.  Actions
-    that are never the best follow; those that come closest to the best value in some draw are first.  Actions that are
-    not `feasible` (c, p) come last.
+    that are never the best follow, sorted by how close they come to the best value in some draw.  Actions that are not
+    `feasible` (c, p) come last.
     """
     mean, covariance = joint_moments(posterior, states, pool.expand(len(states), -1, -1))
     if feasible is not None:

@@ -1,4 +1,4 @@
-"""Finds the best actions, in every state, of functions drawn from the posterior, by one batch of local searches."""
+"""Finds, for functions drawn from the posterior, the best action in every state, by one batch of local searches."""
 
 import torch
 from torch import Tensor

@@ -1,9 +1,9 @@
 """Access control: every request passes the checks of `Guard` before the application handles it.
 
-A browser on this machine can reach the service even if no other machine can, so any website that is open in it could
-send requests to the service. `Guard` therefore checks the headers Origin and Sec-Fetch-Site, which reveal requests from
-other sites. Requests that write must be sent as JSON, which an HTML form cannot do. Without a token file, the header
-Host must also name this machine, which prevents DNS rebinding.
+A browser on this machine can reach the service even if no other machine can, so any website that is open in the
+browser could send requests to the service. `Guard` therefore checks the headers Origin and Sec-Fetch-Site, which reveal
+requests from other sites. Requests that write must be sent as JSON, which an HTML form cannot do. Without a token file,
+the header Host must also name this machine, which prevents DNS rebinding.
 """
 
 import asyncio

@@ -24,7 +24,7 @@ Worker = Annotated[
 
 
 class Body(BaseModel):
-    """Base class of the bodies of requests: a JSON object without unknown fields."""
+    """Base class of the bodies of requests: JSON objects in which unknown fields are not allowed."""
 
     model_config = ConfigDict(extra="forbid", ser_json_inf_nan="constants")
 

@@ -28,7 +28,7 @@ _log = logging.getLogger("conbo.server")
 
 @dataclass
 class Drawing:
-    """The newest report of a study, whether another one is being drawn, and the earliest time for the next one."""
+    """The newest report of a study, whether a new one is being drawn, and when the next drawing may begin."""
 
     page: str = ""  # HTML; empty before the first report
     number: int = 0  # number of reports drawn so far
@@ -61,7 +61,7 @@ class Live:
         """Return the newest report of a study, and begin to draw another one if this one is outdated.
 
         A report is outdated if more trials have ended since it was begun. Even then, the next drawing begins only after
-        a pause, which is PAUSE_FACTOR times as long as the last drawing took.
+        a pause, which is longer if the last drawing took longer.
 
         Parameters
         ----------

@@ -24,7 +24,7 @@ _log = logging.getLogger("conbo.server")
 
 @dataclass
 class _Newest:
-    """The newest policy of one study, whether another one is being fitted, and the earliest time for the next fit."""
+    """The newest policy of a study, whether a new one is being fitted, and when the next fit may begin."""
 
     lock: asyncio.Lock
     fitted: "model_work.FittedPolicy | None" = None

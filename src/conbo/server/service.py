@@ -155,7 +155,7 @@ class Service:
         return await self._looked_at(study, page)
 
     async def trial(self, name: str, number: int) -> dict[str, Any]:
-        """Return one trial; raise UnknownError if there is none of this number."""
+        """Return one trial; raise UnknownError if there is none with this number."""
         study = await self.study(name)
         return trial_record(await self._known(study, number))
 

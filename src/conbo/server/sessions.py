@@ -25,8 +25,8 @@ class Session:
 class Sessions:
     """The sessions of the dashboard, in the memory of this process.
 
-    A session ends after `HOURS` hours, when the user signs out, when its token expires or is revoked, when the process
-    ends, or when it is the oldest of more than `MAX_SESSIONS` sessions.
+    A session ends after `HOURS` hours, when the user signs out, when its token expires or is revoked, or when the
+    process ends. If there are more than `MAX_SESSIONS` sessions, the oldest one ends.
     """
 
     def __init__(self, tokens: TokenFile) -> None:

@@ -155,7 +155,7 @@ class TokenFile:
         return FileLock(f"{self.path}.lock")
 
     def _write(self, tokens: Sequence[Token]) -> None:
-        """Replace the file atomically, so that a service that reads it meanwhile sees the old or the new file."""
+        """Replace the file atomically, so that a service that is reading it sees either the old or the new file."""
         text = json.dumps({"tokens": [asdict(token) for token in tokens]}, indent=1)
         handle, name = tempfile.mkstemp(dir=self.path.parent, prefix=f"{self.path.name}.")  # readable by its owner only
         with os.fdopen(handle, "w", encoding="utf-8") as file:

@@ -72,7 +72,7 @@ def renew(shared: SharedOptimizer, trial: Trial | int, owner: str | None, lease:
 
 
 def release(shared: SharedOptimizer, trial: Trial | int, owner: str | None) -> None:
-    """Give back a trial that is leased to `owner`; do nothing if it belongs to another worker, or has ended."""
+    """End the lease of `owner` on a trial, so that others can have the trial; do nothing if there is no such lease."""
     number = shared.up_to_date().find(trial).number
     if owner is not None:
         shared.records.hand_back(owner, number)

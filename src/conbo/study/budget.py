@@ -8,7 +8,7 @@ from conbo.trials import SuggestedTrials
 
 
 def wanted_trials(ends: Ends) -> float:
-    """Number of completed trials at which the run ends; infinite if only other conditions end it."""
+    """Number of completed trials at which the run ends; infinite if the run has no limit on evaluations."""
     return float("inf") if ends.evaluations is None else ends.evaluations
 
 

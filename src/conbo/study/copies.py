@@ -1,4 +1,4 @@
-"""Copies stored studies to an SQLite file, even while other processes write to their database.
+"""Copies stored studies to an SQLite file, even while other processes write to the studies' database.
 
 SQLite keeps the newest changes to `study.db` in a second file, `study.db-wal`, until it merges them into `study.db`. A
 plain copy of `study.db` may therefore lack the newest changes.
@@ -21,8 +21,9 @@ from conbo.study.stored import open_stored
 def copy_study(storage: Storage, name: str, target: Path, overwrite: bool = False) -> None:
     """Copy a study to an SQLite file.
 
-    If the study is stored in an SQLite file, all studies of that file are copied; from a PostgreSQL server, only this
-    one is. Raises StorageError if the target exists, unless `overwrite` is True, or if it is the study's own file.
+    If the study is stored in an SQLite file, all studies of that file are copied. If it is stored on a PostgreSQL
+    server, only this study is copied. Raises StorageError if the target exists and `overwrite` is False, or if the
+    target is the study's own file.
     """
     if target.exists() and not overwrite:
         raise StorageError(f"a copy must not replace a file, but '{target}' exists already.")
@@ -46,8 +47,8 @@ def copy_study(storage: Storage, name: str, target: Path, overwrite: bool = Fals
 def _put(part: Path, target: Path) -> None:
     """Move the finished copy `part` to the target; if the target is already a database, let SQLite replace its content.
 
-    Another process may have the target open, and its write-ahead log may hold changes. Only SQLite itself can replace
-    the file and the log together.
+    Another process may have the target open, and the target's write-ahead log may hold changes. Only SQLite itself can
+    replace the file and the log together.
     """
     if is_sqlite(target):
         copy_sqlite(str(part), target)

@@ -16,8 +16,8 @@ def csv_rows(path: str | Path) -> tuple[list[str], list[dict[Any, str | list[str
     """The column names of a CSV file, its rows as dicts by column name, and the line number at which each row begins.
 
     If a row has more cells than there are columns, the surplus cells are a list under the key None. Raises StudyError
-    if the file is empty, is not UTF-8 or is not separated by commas. StudyError is also raised if a cell is longer than
-    `LONGEST_CELL` characters; its message then names the line and the column.
+    if the file is empty or not UTF-8, or if its cells are not separated by commas. StudyError is also raised if a cell
+    is longer than `LONGEST_CELL` characters; the message then names the line and the column.
     """
     lines: list[str] = []  # lines of the row that is being read
 

@@ -258,7 +258,7 @@ def patience(error: BaseException, reached: bool) -> float:
 
 
 def _dispose(engine: Engine, pid: int) -> None:
-    """Close the connections of an engine, if this is the process `pid` that opened them, and not a fork of it."""
+    """Close the connections of an engine, but only in the process `pid` that opened them, not in a fork of it."""
     if os.getpid() == pid:
         engine.dispose()
 

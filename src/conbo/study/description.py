@@ -61,7 +61,7 @@ class Settings:
         return self.method if isinstance(self.method, str) else self.method.name
 
     def to_record(self) -> dict[str, Any]:
-        """The settings as a dict that JSON can hold; functions become names, and the user's own `Method` a dict."""
+        """The settings as a dict for JSON; functions become names, and the user's own `Method` becomes a dict."""
         record = {
             "space": self.space.to_dict(),
             "direction": self.direction,

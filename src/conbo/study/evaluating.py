@@ -66,8 +66,8 @@ class Evaluating:
             unlimited if there is a `budget`.
         budget
             The run ends when the total cost of all ended trials reaches the budget. No trial is added once this total
-            plus the expected cost of running trials reaches it, but the cost of the last trial may take the total above
-            it. The study needs a `cost`.
+            plus the expected cost of running trials reaches the budget. The last trial may still take the total above
+            the budget. The study needs a `cost`.
         max_seconds
             Seconds after which no new evaluation begins.
         worth

@@ -148,7 +148,7 @@ class Here:
 
 
 class Processes:
-    """Evaluates in n local processes, each in a pool of its own, so that a process that hangs can be replaced."""
+    """Evaluates in n local processes; each of them has its own pool, so that a hanging process can be replaced."""
 
     replaces_lost_workers = True
 

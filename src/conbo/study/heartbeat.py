@@ -1,7 +1,7 @@
-"""The heartbeat of a worker: a thread that extends the leases on its trials, and its turn to suggest.
+"""The heartbeat of a worker: a thread that keeps extending the worker's turn and its leases on trials.
 
-Only one worker at a time has the turn, which is the right to suggest trials of a study. If a worker dies, its
-heartbeats stop. Then its turn and the leases on its trials end, so that others can continue.
+The turn is the right to suggest trials of a study; only one worker at a time has it. If a worker dies, its heartbeat
+stops. Then its turn and its leases run out, so that other workers can continue.
 """
 
 import logging

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 
 class SuggestionInterrupted(KeyboardInterrupt):
-    """Raised if Ctrl-C comes during the search for the next point; it ends the search, so that the run can end."""
+    """Raised if Ctrl-C is pressed during the search for the next point; it ends the search, so that the run can end."""
 
 
 @contextmanager

@@ -2,8 +2,8 @@
 
 Before a worker ends, it hands back its unfinished trials (`hand_back`). If it dies without doing so, the leases on its
 trials run out, because its heartbeat (`heartbeat.py`) no longer renews them. Workers on the same machine notice the
-death sooner, by `workers.is_gone`. Another worker then takes the trials over (`take_over`). After too many lost
-workers, the trial itself is assumed to crash them, and is recorded as failed.
+death sooner, by `workers.is_gone`. Another worker then takes the trials over (`take_over`). If too many workers are
+lost while they evaluate the same trial, this trial is assumed to crash them, and is recorded as failed.
 """
 
 from collections.abc import Collection
@@ -30,7 +30,7 @@ class LostWorkers(StudyRows):
 
         Return the trial, or None if there is none. Trials that were enqueued or handed back count as trials whose lease
         has ended. `in_hand` holds the numbers of trials to skip, such as those that `worker` already evaluates. If
-        `max_lost_workers` workers were lost while evaluating a trial, it is recorded as failed instead.
+        `max_lost_workers` workers were lost while evaluating a trial, this trial is recorded as failed and skipped.
         """
 
         def left_behind(connection: Connection) -> list[Row[Any]]:

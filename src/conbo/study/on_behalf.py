@@ -1,8 +1,8 @@
-"""Asks, tells, fails, renews and releases trials on behalf of clients of the HTTP service.
+"""Asks for trials on behalf of clients of the HTTP service, records their results, and renews and ends their leases.
 
 Clients cannot reach the database themselves. The trials of a request are leased under a name, their `owner`. The client
-gets this name together with the trials, and sends it back with its results. An owner is not tied to a process of this
-machine, so it keeps its trials when the service's process ends.
+gets this name together with the trials, and sends it back with its results. The leases are not tied to the process of
+the service, so they remain valid when this process ends.
 """
 
 from conbo.setting_rules import at_least

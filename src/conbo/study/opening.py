@@ -27,8 +27,8 @@ def open_study(storage: Storage, name: str = "default", *, device: str = "cpu") 
     Raises
     ------
     StudyError
-        If there is no such study (the message lists the names), or it needs a function or method of your own: then call
-        `Study` with all settings.
+        If there is no such study; the message lists the names of all studies. Also if the study needs a function or
+        method of your own: then call `Study` with all settings.
     StorageError
         If there is no such database, or it cannot be read.
 

@@ -100,7 +100,7 @@ class Progress:
 
     @contextmanager
     def _while_compiling(self) -> Iterator[None]:
-        """Context in which numerical loops are compiled: show a message, and exclude the time from the bar's rate."""
+        """Context for compiling numerical loops: it shows a message, and excludes the time from the bar's rate."""
         with suppress(RuntimeError):
             self._bar.write(compiling.notice(), file=sys.stderr)
         began = time.time()

@@ -189,9 +189,10 @@ class Records(LostWorkers):
     def add(self, trials: Sequence[Trial], worker: str, lease: float | None = None, owner: str | None = None) -> bool:
         """Record new trials, and end the worker's turn, which is the sole right to add trials.
 
-        Return False, and record nothing, if the worker no longer had the turn. With a `lease` in seconds, trials
-        without a reward are leased to the worker; without a lease, they belong to it for good. With an `owner`, such as
-        a client that asked through this worker, they belong to the owner instead, and their evaluation counts as begun.
+        Return False, and record nothing, if the worker no longer had the turn. Trials without a reward are leased to
+        the worker for `lease` seconds, or assigned to it for good if `lease` is None. If an `owner` is given, such as a
+        client that asked through this worker, these trials belong to the owner instead, and their evaluation counts as
+        begun.
         """
 
         def work(connection: Connection) -> bool:
@@ -280,7 +281,7 @@ class Records(LostWorkers):
         return self._database.write(work)
 
     def try_again(self, number: int, error: str, worker: str) -> bool:
-        """Record that an evaluation failed and is repeated; return whether the worker still has the trial."""
+        """Record that an evaluation failed and will be repeated; return whether the worker still has the trial."""
         # read before the transaction, so that an attempt counts once if the transaction is repeated
         attempts = self._database.read(lambda connection: self._trial(connection, number)).attempts + 1
 

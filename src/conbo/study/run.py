@@ -327,10 +327,9 @@ class Run:
         return optimizer.suggest(int(min(self._plan.batch or 1, before_the_last)))
 
     def _last_states(self, optimizer: Optimizer) -> list[Point] | None:
-        """The states to evaluate next in the final round; None before that round, or if the run has no `finish`.
+        """The states that have no trial in the final round yet; None before that round, or without the option `finish`.
 
-        The final round has one evaluation in every state. The result holds the states that have no trial in this round
-        yet, or all states if every state has such a trial.
+        The final round has one trial in every state. If every state already has its trial, all states are returned.
         """
         if self._plan.finish is None:
             return None

@@ -1,6 +1,6 @@
-"""Escapes strings in CSV files that a spreadsheet would run as formulas.
+"""Escapes the cells of a CSV file that a spreadsheet would run as formulas.
 
-A spreadsheet may run a cell that begins with `=`, `+`, `-`, `@`, a tab or a carriage return. Such a string is written
+A spreadsheet may run a string that begins with `=`, `+`, `-`, `@`, a tab or a carriage return. Such a string is written
 with an apostrophe in front, which is removed when the file is read. A string that already has apostrophes in front of
 such a character gets one more, so that reading restores every string exactly. Numbers are not changed.
 """

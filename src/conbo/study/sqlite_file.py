@@ -73,10 +73,9 @@ _kept_open: dict[tuple[int, int], int] = {}  # file descriptors that are never c
 def _header(path: Path) -> bytes:
     """The first 100 bytes of an SQLite file.
 
-    If the file has a write-ahead log, even an empty one, this process may have the database open. Then this function
-    never closes the file that it opens: on POSIX systems, closing a file releases all locks that the process has on it,
-    including those of SQLite. Another process could then assume that nobody else uses the database, and remove the log
-    that the connections of this process need.
+    If the database has a write-ahead log, SQLite may have the file open in this process. On POSIX systems, closing any
+    handle of a file releases all locks that the process has on it, including those of SQLite. Other processes could
+    then remove the log while it is in use. So if there is a log, this function never closes the file on these systems.
     """
     if os.name != "posix" or not Path(f"{path}-wal").exists():
         with path.open("rb") as file:

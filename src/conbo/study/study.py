@@ -280,8 +280,8 @@ class Study(TrialTables, Learned, Evaluating, Proofs):
         state
             The state that the environment has set; by default the method chooses it.
         lease
-            Seconds for which the trial is yours; `renew` extends them. Afterwards a run, or anyone else who asks with a
-            lease, may get it. By default it is yours until `tell` or `fail`.
+            Seconds for which the trial is yours; `renew` extends this time. After that, a run, or anyone else who asks
+            with a lease, may get the trial. By default the trial is yours until `tell` or `fail`.
 
         Returns
         -------

@@ -1,8 +1,8 @@
 """The timeout of an evaluation: the time that it may take, counted from its beginning.
 
-The clock starts when the evaluation begins, and not while it waits for a process to start. The loop in `run.py` checks
-the clocks at short intervals. An evaluation whose time is over counts as failed, and is stopped if the executor can
-stop it.
+The clock of an evaluation starts when the evaluation begins; waiting for a process to start does not count. The loop in
+`run.py` checks the clocks at short intervals. An evaluation whose time is over counts as failed, and is stopped if the
+executor can stop it.
 """
 
 import time

@@ -65,8 +65,9 @@ class TrialTables:
         Parameters
         ----------
         path
-            A file with a column for every parameter and `reward`, and optionally `noise`, `status` and columns such as
-            `outcome:wait`; with common random numbers, also `seed`. Rows whose status is not "completed" are skipped.
+            A file with a column for every parameter and a column `reward`; with common random numbers, also a column
+            `seed`. The columns `noise`, `status`, and those of outcomes (such as `outcome:wait`) are optional. Rows
+            whose status is not "completed" are skipped.
 
         Returns
         -------
@@ -129,8 +130,9 @@ class TrialTables:
         ----------
         results
             A dataframe of any library that narwhals reads, or a list of rows, as in `observations`. It has a column for
-            every parameter and `reward`, and optionally `noise`, `status` and columns such as `outcome:wait`; with
-            common random numbers, also `seed`. Rows whose status is not "completed" are skipped.
+            every parameter and a column `reward`; with common random numbers, also a column `seed`. The columns
+            `noise`, `status`, and those of outcomes (such as `outcome:wait`) are optional. Rows whose status is not
+            "completed" are skipped.
 
         Returns
         -------

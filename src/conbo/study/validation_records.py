@@ -1,4 +1,4 @@
-"""Stores and reads a study's validations, which are evaluations of its policy that no model is fitted to."""
+"""Stores and reads a study's validations: fresh evaluations of its policy, to which no model is fitted."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class ValidationRecords:
         return self._database.write(work)
 
     def replace(self, number: int, validation: Validation) -> None:
-        """Replace the stored validation that has this number by `validation`, which has more measurements."""
+        """Replace the stored validation that has this number with `validation`, which has more measurements."""
         change = update(VALIDATIONS).where(self._of_study, VALIDATIONS.c.number == number)
         values = {"record": _text(validation)}
         self._database.write(lambda connection: connection.execute(change.values(values)) and None)

@@ -46,7 +46,7 @@ def load(objective: bytes) -> None:
 
 
 def load_and_evaluate(objective: bytes, *arguments: Any) -> "Outcomes | Failure":
-    """Load and evaluate a pickled objective; return its outcomes, or a `Failure` if that raised an exception."""
+    """Load and evaluate a pickled objective; return its outcomes, or a `Failure` if an exception was raised."""
     try:
         function = pickle.loads(objective)
     except Exception as error:
@@ -56,7 +56,7 @@ def load_and_evaluate(objective: bytes, *arguments: Any) -> "Outcomes | Failure"
 
 
 def error_text(error: BaseException) -> str:
-    """Type and message of an exception, even if `str` of this exception raises another one."""
+    """Type and message of an exception; if `str(error)` itself fails, a note takes the place of the message."""
     try:
         message = str(error)
     except Exception as wrong:
@@ -74,7 +74,7 @@ def located_text(error: BaseException) -> str:
 
 
 def _place(error: BaseException) -> str:
-    """File and line of the objective from which an exception came; empty if it did not come from the objective."""
+    """The line of the objective's file that led to an exception, as " (simulator.py, line 7)"; empty if none did."""
     ours = (PACKAGE, "<string>")  # "<string>" is the constructor of a dataclass
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(ours)]
     own = [frame for frame in frames if frame.filename == frames[0].filename]

@@ -13,10 +13,10 @@ _RETIRED: set[str] = set()  # names of workers of this process that have ended
 
 
 def worker_name() -> str:
-    """A unique name for a worker, from which other processes of this machine can tell whether its process has ended.
+    """A unique name for a worker, by which other processes of this machine can tell whether the worker has ended.
 
-    It consists of the host name, the process id, a hash that identifies the machine, the process's start time, and a
-    random part.
+    The name consists of the host name, the process id, a hash that identifies the machine, the process's start time,
+    and a random part.
     """
     pid = os.getpid()
     return f"{socket.gethostname()}:{pid}:{_machine()}.{_start(pid) or 0}.{secrets.token_hex(3)}"
