@@ -79,9 +79,12 @@ class ModelProcesses:
         self._new, self._free = new, asyncio.Semaphore(most)
         self._idle: dict[Executor, str] = {}  # idle executors, each with the study that it worked on last
         self._busy: set[Executor] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()  # so that the event loop keeps those whose caller has gone
 
     async def call(self, study: str, work: Callable[..., Result], *arguments: Any) -> Result:
         """Run a function in a process, as soon as one is free.
+
+        If the caller is cancelled while the function runs, the process counts as busy until the function has ended.
 
         Parameters
         ----------
@@ -100,21 +103,30 @@ class ModelProcesses:
         ConboError
             If the process died; the next call starts a new one.
         """
-        async with self._free:
-            process = self._take(study)
-            self._busy.add(process)
-            try:
-                result = await asyncio.shield(asyncio.wrap_future(process.submit(work, *arguments)))
-            except BrokenExecutor as error:
-                process.shutdown(wait=False)
-                raise ConboError("the process that fits models has died: try again, and a new one starts.") from error
-            except BaseException:
-                self._idle[process] = study
-                raise
-            finally:
-                self._busy.discard(process)
+        await self._free.acquire()
+        task = asyncio.ensure_future(self._run(study, work, arguments))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return await asyncio.shield(task)
+
+    async def _run(self, study: str, work: Callable[..., Result], arguments: tuple[Any, ...]) -> Result:
+        """Run a function in a process, and then let the next caller have the process, unless it has died."""
+        process = self._take(study)
+        self._busy.add(process)
+        try:
+            result = await asyncio.wrap_future(process.submit(work, *arguments))
+        except BrokenExecutor as error:
+            process.shutdown(wait=False)
+            raise ConboError("the process that fits models has died: try again, and a new one starts.") from error
+        except BaseException:
+            self._idle[process] = study
+            raise
+        else:
             self._idle[process] = study
             return result
+        finally:
+            self._busy.discard(process)
+            self._free.release()
 
     def close(self) -> None:
         """End all processes."""

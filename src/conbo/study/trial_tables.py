@@ -67,7 +67,7 @@ class TrialTables:
         path
             A file with a column for every parameter and a column `reward`; with common random numbers, also a column
             `seed`. The columns `noise`, `status`, and those of outcomes (such as `outcome:wait`) are optional. Rows
-            whose status is not "completed" are skipped.
+            whose status is neither empty nor "completed" are skipped.
 
         Returns
         -------
@@ -131,8 +131,8 @@ class TrialTables:
         results
             A dataframe of any library that narwhals reads, or a list of rows, as in `observations`. It has a column for
             every parameter and a column `reward`; with common random numbers, also a column `seed`. The columns
-            `noise`, `status`, and those of outcomes (such as `outcome:wait`) are optional. Rows whose status is not
-            "completed" are skipped.
+            `noise`, `status`, and those of outcomes (such as `outcome:wait`) are optional. Rows whose status is
+            neither empty nor "completed" are skipped.
 
         Returns
         -------
