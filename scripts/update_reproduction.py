@@ -57,7 +57,8 @@ order, Ax, which is slow if rewards are noisy, was run only with Optuna's number
 the columns as indications."""
 README_METHODS = {"conbo": "`conbo`", "expected-improvement": "expected improvement", "uniform": "random search"}
 REFERENCES = {"methods": "uniform"}  # with which method others in a figure are compared, if not with the default
-SUMMARIZED = ("widths", "global")  # one table of final costs, instead of one for each of many problems
+# figures with one table of final costs, instead of one for each of many problems
+SUMMARIZED = ("widths", "global", "fresh-functions")
 
 
 def gathered(sources: Iterable[Path]) -> dict[Key, Run]:
@@ -164,13 +165,13 @@ def seconds_of(run: Run) -> float:
 
 
 def summary_of(comparisons: Iterable[Comparison]) -> str:
-    """Return a table of final opportunity costs, with a row for each method and a column for each problem."""
+    """Return a table of final opportunity costs, by method and problem; the more numerous of these two are its rows."""
     listed = list(comparisons)
     rows = [["final opportunity cost", *(comparison.problem for comparison in listed)]]
     methods = {method for comparison in listed for method in comparison.methods}
     for method in sorted(methods, key=lambda label: re.sub(r"\d+", lambda number: number[0].zfill(3), label)):
         rows.append([method, *(last_cost(c, method) if method in c.costs else "" for c in listed)])
-    return markdown(rows)
+    return markdown(rows if len(methods) >= len(listed) else list(zip(*rows, strict=True)))
 
 
 def readme_table(runs: dict[Key, Run]) -> str:

@@ -93,7 +93,7 @@ def test_reproduce_lists_its_figures(conbo):
     assert [line.split()[0] for line in lines] == [
         "per-state", "knowledge-gradients", "penalization", "synthetic", "methods", "models", "noise-priors", "widths",
         "global", "ambulances", "assemble-to-order", "batches", "common-random-numbers", "cnn", "finite",
-        "newer-rivals", "alternatives", "fresh-seeds",
+        "newer-rivals", "alternatives", "fresh-seeds", "fresh-functions",
     ]  # fmt: skip
 
 

@@ -20,11 +20,12 @@ AT_LEAST = {
     "noise-priors": 10,
     "widths": 20,
     "global": 20,
-    "ambulances": 10,
+    "ambulances": 50,
     "assemble-to-order": 10,
     "cnn": 10,
     "finite": 10,
     "newer-rivals": 10,
+    "fresh-functions": 20,
 }
 
 

@@ -181,6 +181,7 @@ DRAWINGS: dict[str, Callable[[Sequence[Run]], Figure]] = {
     "newer-rivals": draw_sweep,
     "alternatives": draw_alternatives,
     "fresh-seeds": draw_sweep,
+    "fresh-functions": draw_sweep,
 }
 
 

@@ -273,9 +273,9 @@ _FRESH_SEEDS = [
     replace(
         _AMBULANCES,
         methods=[
-            *named(*ALL_METHODS),
+            *_FRESH_RIVALS,
             *with_wider_prior("uniform", "expected-improvement", "peqi", "conbo-5"),  # clearly better on ten seeds
-            *with_our_model("uniform", *MODEL_RIVALS),
+            *with_our_model("uniform", "revi"),
         ],
         first_seed=10,
         seeds=40,
@@ -289,6 +289,8 @@ _FRESH_SEEDS = [
         first_seed=10,
     ),
     replace(_FINITE, methods=[*named(DEFAULT_METHOD), *with_our_model("revi", "gp-c-ocba")], first_seed=10),
+]
+_FRESH_FUNCTIONS = [
     replace(_SYNTHETIC, methods=_FRESH_RIVALS, first_seed=20),
     replace(
         _WIDTHS,
@@ -350,7 +352,7 @@ FIGURES = {
         Figure(
             "ambulances",
             "Ten methods on ambulances in a square",
-            [_AMBULANCES],
+            [replace(_AMBULANCES, seeds=50)],
             [replace(_AMBULANCES, evaluations=24, seeds=1)],
         ),
         Figure(
@@ -400,9 +402,15 @@ FIGURES = {
         ),
         Figure(
             "fresh-seeds",
-            "Settings that were chosen on some seeds, on others",
+            "Simulators, networks and a grid with fresh seeds",
             _FRESH_SEEDS,
             [replace(sweep, evaluations=24, seeds=1) for sweep in _FRESH_SEEDS],
+        ),
+        Figure(
+            "fresh-functions",
+            "The functions with fresh seeds, with states and without",
+            _FRESH_FUNCTIONS,
+            [replace(sweep, evaluations=16, seeds=1) for sweep in _FRESH_FUNCTIONS],
         ),
     )
 }
