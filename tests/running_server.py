@@ -1,8 +1,9 @@
 """What tests of the service share: requests of any kind to a server that is running."""
 
+import asyncio
 import http.client
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -70,6 +71,12 @@ Start = Callable[..., Running]
 
 def threads(*, background: bool = False) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(1)
+
+
+def run_async(work: Coroutine[Any, Any, Any]) -> Any:
+    """Run a coroutine in a thread, because Playwright leaves an event loop in the main thread."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, work).result()
 
 
 def reward(state: dict[str, Any], action: dict[str, Any]) -> float:

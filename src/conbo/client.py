@@ -181,7 +181,7 @@ class Client:
         Parameters
         ----------
         trial
-            The trial or its number.
+            The trial or its number. Nothing happens if it was leased, and another worker has taken it over since.
         error
             Why it failed. Without an error, the trial is canceled, and nothing is learned from it.
 
@@ -190,7 +190,10 @@ class Client:
         TrialError
             If the trial is unknown or already has a reward.
         """
-        self._post(f"/trials/{_number(trial)}/fail", {"error": str(error)})
+        worker = trial.worker if isinstance(trial, Trial) else None
+        owner = worker if worker and "/" in worker else None  # the slash marks the trials that `ask` has leased
+        body = {"error": "" if error is None else str(error), "worker": owner}
+        _trial(self._post(f"/trials/{_number(trial)}/fail", body)["trial"]).failed()  # an error if it has a reward
 
     def renew(self, trial: Trial, lease: float = LEASE) -> None:
         """Extend the lease of a trial, so that no other worker gets it.

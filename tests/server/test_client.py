@@ -187,6 +187,26 @@ def test_a_failure_of_a_lost_trial_does_not_count(service: Running) -> None:
     assert client.trials[0].reward == 5.0
 
 
+def test_whoever_lost_a_trial_cannot_fail_it(service: Running) -> None:
+    client = conbo.Client(service.url)
+    mine = client.ask(lease=0.01)
+    time.sleep(0.02)
+    theirs = client.ask()
+    client.fail(mine, "too slow")
+    assert client.trials == (theirs,)
+    client.tell(theirs, 3.0)
+    with pytest.raises(TrialError, match=r"told reward=3\.0 and cannot fail"):
+        client.fail(theirs, "too slow")
+
+
+def test_a_trial_that_nobody_leased_can_be_canceled(service: Running) -> None:
+    client, study = conbo.Client(service.url), open_study(service.storage)
+    study.ask()
+    client.fail(client.enqueue({"demand": 20}, {"stock": 30}), None)  # type: ignore[arg-type]
+    client.fail(client.trials[0])
+    assert [(trial.status, trial.error) for trial in study.trials] == [("failed", "")] * 2
+
+
 def test_an_interrupted_run_gives_its_trial_back(service: Running) -> None:
     client = conbo.Client(service.url)
 

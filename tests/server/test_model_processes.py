@@ -7,6 +7,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 import pytest
 
 from conbo.server.model_processes import ModelProcesses
+from running_server import run_async
 
 PATIENCE = 10  # seconds after which a wait has failed
 
@@ -36,7 +37,7 @@ def test_a_process_is_busy_until_the_work_of_a_cancelled_caller_ends() -> None:
         may_end.set()
         processes.close()
 
-    asyncio.run(cancel_and_call_again())
+    run_async(cancel_and_call_again())
 
 
 def test_a_caller_who_is_cancelled_while_waiting_takes_no_process() -> None:
@@ -54,4 +55,4 @@ def test_a_caller_who_is_cancelled_while_waiting_takes_no_process() -> None:
         assert not ran.is_set()
         processes.close()
 
-    asyncio.run(cancel_in_the_queue())
+    run_async(cancel_in_the_queue())

@@ -1,8 +1,10 @@
 """The verbs over HTTP: the library's rules and texts, retries that change nothing, and nobody who waits for a fit."""
 
+import sqlite3
 import threading
 import time
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
+from contextlib import closing
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -14,8 +16,14 @@ import conbo
 from conbo.density_states import Density
 from conbo.errors import PointError
 from conbo.server import model_work
+from conbo.server.access import Caller
+from conbo.server.live import Live
+from conbo.server.model_processes import ModelProcesses
+from conbo.server.policies import Policies
+from conbo.server.records import UnknownError
+from conbo.server.service import Service
 from conbo.study import Study, open_study
-from running_server import SPACE, Running, Start, reward
+from running_server import SPACE, Running, Start, reward, run_async, threads
 
 STUDY = "/v1/studies/default"
 SIMPLE = conbo.GaussianProcess(main_effects="none", output_warping="none", members=1)
@@ -49,6 +57,11 @@ def test_ask_tell_fail_and_status(service: Running) -> None:
     study = open_study(service.storage)
     assert [trial.reward for trial in study.trials] == [2.5, None]
     assert study.trials[0].state == first["state"]
+
+
+def test_without_an_error_a_trial_is_canceled(service: Running) -> None:
+    number = ask(service)["trials"][0]["number"]
+    assert service.post(f"{STUDY}/trials/{number}/fail", {"error": None}).json["trial"]["error"] == ""
 
 
 def test_suggestions_are_those_of_the_library(service: Running) -> None:
@@ -292,6 +305,88 @@ def test_a_policy_answers_while_the_next_one_is_fitted(
     while evaluations() < 4:
         assert time.monotonic() < until
         time.sleep(0.01)
+
+
+def test_the_file_of_a_policy_is_kept_while_it_is_in_use(tmp_path: Path) -> None:
+    storage = str(tmp_path / "fitted.db")
+    study = Study(SPACE, storage=storage, method="uniform", model=SIMPLE)
+    study.add_trials([{"demand": demand, "stock": 60, "reward": demand} for demand in (20, 40, 60)])
+
+    async def fit() -> None:
+        fitting = ModelProcesses(1, threads)
+        policies = Policies(storage, fitting)
+        first = await policies.newest("default", fresh=True)
+        path = Path(first.path)
+        assert await policies.newest("default", fresh=True) is first
+        for _ in range(3):
+            study.tell(study.ask(), 0.0)
+            await policies.newest("default", fresh=True)
+        assert path.exists()
+        del first
+        assert [str(file) for file in path.parent.iterdir()] == [(await policies.newest("default", fresh=False)).path]
+        fitting.close()
+        policies.close()
+
+    run_async(fit())
+
+
+def test_a_report_that_could_not_be_drawn_is_drawn_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("conbo.server.live.RETRY_SECONDS", 0.0)
+    monkeypatch.setattr("conbo.server.live.PAUSE_FACTOR", 0.0)
+    storage, attempts = str(tmp_path / "drawn.db"), []
+
+    def page(storage: str, name: str) -> str:
+        attempts.append(name)
+        if len(attempts) == 1:
+            raise BrokenExecutor("killed")
+        return "a report"
+
+    monkeypatch.setattr(model_work, "live_page", page)
+    Study(SPACE, storage=storage).add_trial({"demand": 20}, {"stock": 60}, 1.0)
+
+    async def draw() -> list[tuple[str, bool]]:
+        service, drawn = Service(storage, threads), []
+        live = Live(service)
+        for _ in range(3):
+            drawing = await live.drawing("default")
+            assert drawing.task is not None
+            await drawing.task
+            drawn.append((drawing.page, drawing.trouble == ""))
+        service.close()
+        return drawn
+
+    assert run_async(draw()) == [("", False), ("a report", True), ("a report", True)]
+    assert len(attempts) == 2
+
+
+def test_the_dashboard_notices_that_a_study_was_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_work, "live_page", lambda storage, name: "a report")
+    storage = str(tmp_path / "replaced.db")
+    Study(SPACE, storage=storage).add_trial({"demand": 20}, {"stock": 60}, 1.0)
+
+    def replace() -> None:
+        with closing(sqlite3.connect(storage, isolation_level=None)) as connection:
+            for table in ("conbo_trials", "conbo_fits", "conbo_studies"):
+                connection.execute(f"DELETE FROM {table}")
+        Study(SPACE, storage=storage, seed=5)
+
+    async def look() -> None:
+        service = Service(storage, threads)
+        live = Live(service)
+        drawing = await live.drawing("default")
+        assert drawing.task is not None
+        await drawing.task
+        assert drawing.page == "a report"
+        replace()
+        with pytest.raises(UnknownError, match="was replaced while it was in use"):
+            await live.drawing("default")
+        assert (await live.drawing("default")).page == ""
+        replace()
+        assert [event async for event in await live.events("default", Caller(None, None))] == []
+        assert (await live.drawing("default")).page == ""
+        service.close()
+
+    run_async(look())
 
 
 def test_policy_and_plots(start: Start, tmp_path: Any) -> None:

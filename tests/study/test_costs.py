@@ -66,6 +66,16 @@ def test_a_run_ends_when_its_budget_is_spent() -> None:
     assert study.run(reward, budget=30, progress=False).completed == 0  # the budget is that of the study
 
 
+def test_a_trial_that_may_never_be_told_takes_nothing_from_the_budget() -> None:
+    study = conbo.Study(SPACE, cost=lambda state, action: 1.0, method="uniform")
+    left = study.ask()
+    summary = study.run(reward, budget=5, max_seconds=10, progress=False)
+    assert (summary.completed, summary.stopped) == (5, "budget")
+    assert study.total_cost() == 6
+    study.fail(left)  # a failed trial counts
+    assert study.run(reward, budget=7, progress=False).completed == 1
+
+
 def test_a_learned_cost_counts_towards_the_budget_and_is_stored(tmp_path: Path) -> None:
     study = conbo.Study(SPACE, cost="learned", method="pei", initial=4, storage=tmp_path / "study.db")
     study.run(reward_and_cost, budget=20, progress=False)

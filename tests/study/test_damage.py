@@ -10,6 +10,7 @@ import pytest
 from conbo import open_study, study_names
 from conbo.cli.stored_study import StoredStudy
 from conbo.errors import ConboError, RecordError, StorageError, StudyError
+from conbo.server.served_study import ServedStudy
 from conbo.spaces import Categorical, Integer, Real, Space
 from conbo.state_distributions import Triangular, Weights
 from conbo.study import Study
@@ -97,6 +98,23 @@ def test_a_trial_that_is_missing(storage: str) -> None:
         open_study(storage).ask()
     with pytest.raises(RecordError, match=f"{ORIGIN}trial 2 must be there, but is missing"):
         StoredStudy(storage, "default")
+
+
+@pytest.mark.parametrize("damage", ["UPDATE conbo_trials SET action = '{}'", "DELETE FROM conbo_trials"])
+def test_a_damaged_trial_is_an_error_every_time(storage: str, damage: str) -> None:
+    execute(storage, f"{damage} WHERE number = 2")
+    study = open_study(storage)
+    for _ in range(3):
+        with pytest.raises(RecordError, match="trial 2"):
+            study.trials  # noqa: B018
+
+
+def test_a_missing_trial_is_an_error_of_a_service_every_time(storage: str) -> None:
+    execute(storage, "DELETE FROM conbo_trials WHERE number = 2")
+    study = ServedStudy(storage, "default")
+    for _ in range(3):
+        with pytest.raises(RecordError, match="trial 2 must be there, but is missing"):
+            study.trials()
 
 
 def test_a_trial_that_goes_missing(storage: str) -> None:

@@ -20,9 +20,10 @@ from sqlalchemy import Connection, select, text
 from conbo import open_study, study_names
 from conbo.errors import SettingError, StorageError
 from conbo.spaces import Real, Space
-from conbo.study import Study, database, schema
+from conbo.study import Study, database, schema, sqlite_file
 from conbo.study.database import FULL_PATIENCE, PATIENCE, Database, patience
 from conbo.study.schema import STUDIES
+from conbo.study.sqlite_file import is_cut_off, log_size
 
 SPACE = Space(actions={"x": Real(0, 1)})
 
@@ -340,3 +341,43 @@ def test_a_second_look_at_a_file_leaves_its_locks_alone(tmp_path: Path) -> None:
     assert [trial.reward for trial in study.trials] == [1.0]
     study.tell(study.ask(), 2.0)
     elsewhere("assert len(conbo.open_study(path).trials) == 2")
+
+
+def test_a_log_that_is_removed_while_it_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = sqlite3.connect(tmp_path / "study.db", isolation_level=None)
+    writer.execute("PRAGMA journal_mode = WAL")
+    writer.execute("CREATE TABLE t (x)")
+    look = Path.stat
+
+    def look_and_close(path: Path, **options: Any) -> os.stat_result:
+        found = look(path, **options)
+        writer.close()  # the last one who closes the file removes the log
+        return found
+
+    monkeypatch.setattr(Path, "stat", look_and_close)
+    assert log_size(str(tmp_path / "study.db")) > 0
+    assert log_size(str(tmp_path / "study.db")) == 0
+
+
+def test_a_file_that_grows_while_it_is_looked_at_is_not_cut_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "study.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as writer:
+        writer.execute("CREATE TABLE t (x)")
+        before = path.read_bytes()
+        writer.execute("INSERT INTO t VALUES (zeroblob(30000))")
+    after, look = path.read_bytes(), sqlite_file._header
+    # a checkpoint writes the first page, which has the new number of pages, before the others
+    contents = iter([after[:4096] + before[4096:], after])
+
+    def write_and_look(file: Path) -> bytes:
+        file.write_bytes(next(contents))
+        return look(file)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(sqlite_file, "_header", write_and_look)
+        assert not is_cut_off(str(path))
+    assert not is_cut_off(str(path))
+    path.write_bytes(after[:-1])
+    assert is_cut_off(str(path))

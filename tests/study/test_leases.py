@@ -1,9 +1,12 @@
 """Trials that are asked for with a lease: yours for a time, and then somebody else's."""
 
+import sqlite3
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from conbo.errors import SettingError, TrialError
@@ -38,6 +41,28 @@ def test_a_lease_that_ends_gives_the_trial_to_whoever_asks_next(tmp_path: Path) 
         study.tell(theirs, 3.0)
     with pytest.raises(TrialError, match="but it is completed"):
         study.renew(theirs, 60)
+
+
+def test_whoever_lost_a_trial_cannot_fail_it(tmp_path: Path) -> None:
+    study = Study(SPACE, storage=tmp_path / "s.db")
+    mine = study.ask(lease=0.01)
+    time.sleep(0.02)
+    theirs = open_study(tmp_path / "s.db").ask(lease=60)
+    study.fail(mine, "too slow")
+    assert study.trials == (theirs,)
+    study.tell(theirs, 3.0)
+    with pytest.raises(TrialError, match=r"told reward=3\.0 and cannot fail"):
+        study.fail(theirs, "too slow")
+
+
+def test_a_lease_that_has_ended_or_an_enqueued_trial_can_be_failed(tmp_path: Path) -> None:
+    study = Study(SPACE, storage=tmp_path / "s.db")
+    lapsed, enqueued = study.ask(lease=0.01), study.enqueue({"demand": 20}, {"stock": 30})
+    time.sleep(0.02)
+    assert study.ask(state={"demand": 20}, lease=60).number == enqueued.number
+    study.fail(lapsed, "too slow")
+    study.fail(enqueued)
+    assert [trial.status for trial in study.trials] == ["failed", "failed"]
 
 
 def test_a_run_takes_over_what_was_asked_for(tmp_path: Path) -> None:
@@ -90,6 +115,30 @@ def test_a_run_in_memory_keeps_its_trial_from_other_threads() -> None:
     assert study.ask(lease=60).number == 1
     end.set()
     run.join()
+
+
+def test_a_lease_of_single_precision_ends_in_time(tmp_path: Path) -> None:
+    study, lease = Study(SPACE, method="uniform", storage=tmp_path / "s.db"), np.float32(60)
+
+    def check(number: int, since: float) -> None:
+        with closing(sqlite3.connect(tmp_path / "s.db")) as database:
+            query = "SELECT leased_until FROM conbo_trials WHERE number = ?"
+            (until,) = database.execute(query, (number,)).fetchone()
+        assert since + 60 <= until <= time.time() + 60
+
+    def evaluate(state: object, action: object) -> float:
+        check(1, since)
+        return 1.0
+
+    since = time.time()
+    trial = study.ask(lease=lease)  # type: ignore[call-overload]
+    check(0, since)
+    since = time.time()
+    study.renew(trial, lease)  # type: ignore[arg-type]
+    check(0, since)
+    study.tell(trial, 1.0)
+    since = time.time()
+    assert study.run(evaluate, 2, lease=lease, progress=False).completed == 1  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("lease", [0, -1, 1e12, float("inf"), float("nan"), "60"])

@@ -4,6 +4,8 @@ import json
 import math
 import shutil
 import sqlite3
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from functools import cache
@@ -179,6 +181,50 @@ def test_failures_are_said() -> None:
     assert f"{validation.failed} evaluations failed, so the means may be biased." in str(validation)
     with pytest.raises(ConboError, match="failed in all states of the validation: ArithmeticError: never"):
         study().validate(lambda s, x: (_ for _ in ()).throw(ArithmeticError("never")), 4)
+
+
+@pytest.mark.parametrize("workers", [0, -1, 1.5, "2"])
+def test_workers_are_a_positive_number(workers: Any) -> None:
+    rule = f"`workers` must be an integer of at least 1, but got workers={workers!r}"
+    with ThreadPoolExecutor(1) as executor:
+        for where in (None, executor):
+            with pytest.raises(SettingError, match=rule):
+                study().validate(profit, 4, workers=workers, executor=where)
+            with pytest.raises(SettingError, match=rule):
+                study().compare({"stock": 20.0}, profit, 4, workers=workers, executor=where)
+
+
+def test_a_broken_executor_is_said() -> None:
+    def broken() -> None:
+        raise OSError("no licence")
+
+    with (
+        ThreadPoolExecutor(1, initializer=broken) as executor,
+        pytest.raises(ConboError, match="the executor is broken: A thread initializer failed"),
+    ):
+        study().validate(profit, 4, executor=executor)
+    with pytest.raises(ConboError, match="the executor takes no evaluations: A thread initializer failed"):
+        study().validate(profit, 4, executor=executor)
+
+
+class Cluster(ThreadPoolExecutor):
+    """Like Dask, it has a client that counts its workers, the first of which comes late."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self._client, self.in_vain, self.has_worker = self, 0, threading.Event()
+
+    def nthreads(self) -> dict[str, int]:
+        self.in_vain += not self.has_worker.is_set()
+        if self.in_vain == 2:  # the first look is that of the check of the executor
+            threading.Timer(0.3, self.has_worker.set).start()
+        return {"late": 1} if self.has_worker.is_set() else {}
+
+
+def test_it_waits_for_workers() -> None:
+    with Cluster() as cluster:
+        assert study().validate(profit, 4, executor=cluster).evaluations == 4
+    assert cluster.in_vain < 100
 
 
 def test_states_that_the_user_names() -> None:

@@ -3,19 +3,22 @@
 import json
 import math
 import sqlite3
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from conbo import GaussianProcess, open_study, study_names
+from conbo import GaussianProcess, open_study, optimizer, study_names
 from conbo.errors import RewardError, SettingError, StorageError, StudyError, TrialError
 from conbo.method_table import METHODS
+from conbo.proposals.uniform import UniformProposal
 from conbo.spaces import Categorical, Integer, Real, Space
 from conbo.state_distributions import Density, Normal, Triangular, Weights
 from conbo.study import Study
 from conbo.study.stored import open_stored
+from conbo.trials import Trial
 
 SPACE = Space(states={"s": Real(0, 1)}, actions={"x": Real(0, 1), "n": Integer(1, 5)})
 
@@ -34,6 +37,11 @@ def stored(storage: str, evaluations: int = 0, **settings: Any) -> Study:
     if evaluations:
         study.run(objective, evaluations, progress=False)
     return study
+
+
+@dataclass(frozen=True)
+class LimitedProposal(UniformProposal):
+    limit: float
 
 
 # Create, resume, open
@@ -302,6 +310,14 @@ def test_new_choices_with_new_weights(storage: str) -> None:
     assert {trial.state["k"] for trial in other.ask(5)} == {"c"}
 
 
+def test_choices_that_are_too_many_for_the_method_are_refused(storage: str) -> None:
+    space = Space(states={"s": Integer(1, 1000)}, actions={"x": Categorical(range(100))})
+    study = stored(storage, space=space, method="gp-c-ocba")
+    with pytest.raises(SettingError, match="at most 100,000 pairs"):
+        study.add_choices("x", ["more"])
+    assert study.space == open_study(storage).space == space
+
+
 def test_only_what_changed_is_read_again(storage: str, monkeypatch: pytest.MonkeyPatch) -> None:
     study = stored(storage, 20)
     read = []
@@ -313,6 +329,28 @@ def test_only_what_changed_is_read_again(storage: str, monkeypatch: pytest.Monke
     assert len(read) <= 6
 
 
+@pytest.mark.parametrize("widened", [False, True])
+def test_an_interrupted_reading_is_repeated(storage: str, widened: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = stored(storage, space=Space(states={"k": Categorical(["a", "b"])}, actions={"x": Real(0, 1)}))
+    one.ask(4)
+    other, check, interrupts = open_study(storage), optimizer.check_trial, [KeyboardInterrupt]
+    if widened:
+        assert len(other.trials) == 4
+        one.add_choices("k", ["c"])
+    one.ask(4)
+
+    def interrupted_once(trial: Trial, *arguments: Any) -> None:
+        if trial.number == 2 and interrupts:
+            raise interrupts.pop()
+        check(trial, *arguments)
+
+    monkeypatch.setattr(optimizer, "check_trial", interrupted_once)
+    with pytest.raises(KeyboardInterrupt):
+        other.trials  # noqa: B018
+    assert other.trials == one.trials
+    assert other.space == one.space
+
+
 def test_a_seed_of_any_size_is_kept(storage: str) -> None:
     seed = 2**127 + 1
     first = Study(SPACE, seed=seed, method="uniform", storage=storage).ask()
@@ -320,8 +358,55 @@ def test_a_seed_of_any_size_is_kept(storage: str) -> None:
     assert (again.seed, again.trials) == (seed, (first,))
 
 
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"seed": 2**5000}, r"`seed` must be a whole number from 0 to 2\*\*4096, but got 1412467032"),
+        ({"seed": 10**5000}, r"`seed` must be a whole number from 0 to 2\*\*4096, but got a whole number of thousands"),
+        ({"initial": 2**70}, "`initial` must be a whole number from 1 to 9223372036854775807, but got 1180591620"),
+    ],
+    ids=["a seed", "a seed of 5001 digits", "a design"],
+)
+def test_what_could_not_be_read_back_is_not_stored(storage: str, setting: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        stored(storage, **setting)
+    assert stored(storage).trials == ()
+
+
+@pytest.mark.parametrize("limit", [math.inf, math.nan])
+def test_a_method_of_one_s_own_may_have_numbers_that_are_not_finite(storage: str, limit: float) -> None:
+    method = replace(METHODS["uniform"], name="mine", proposal=LimitedProposal(limit))
+    stored(storage, 1, method=method)
+    assert len(stored(storage, 2, method=method).trials) == 2
+    with pytest.raises(StudyError, match=rf"method.proposal.limit: '{limit}' → 1.0"):
+        stored(storage, method=replace(method, proposal=LimitedProposal(1.0)))
+
+
+def test_numbers_of_numpy_are_stored_as_those_of_python(storage: str) -> None:
+    states = {"n": Integer(1, 3), "s": Real(0, 100), "t": Real(0, 100)}
+    values, counts = np.unique([1, 2, 2, 3], return_counts=True)
+    distribution = {
+        "n": Weights(dict(zip(values, counts, strict=True))),
+        "s": Normal(np.int64(50), np.int64(10)),
+        "t": Triangular(np.int64(50)),
+    }
+    space = Space(states=states, actions={"x": Real(1, 10, log=np.True_)})
+    trial = stored(storage, space=space, state_distribution=distribution).ask()
+    plain = {"n": Weights({1: 1, 2: 2, 3: 1}), "s": Normal(50, 10), "t": Triangular(50)}
+    space = Space(states=states, actions={"x": Real(1, 10, log=True)})
+    assert stored(storage, space=space, state_distribution=plain).trials == (trial,)
+    assert open_study(storage).space == space
+
+
 def test_an_exception_is_a_reason_to_fail(storage: str) -> None:
     study = stored(storage)
     trial = study.ask()
     study.fail(trial, ValueError("too hot"))  # type: ignore[arg-type]
     assert open_study(storage).trials[0].error == "too hot"
+
+
+def test_without_a_reason_a_trial_is_canceled(storage: str) -> None:
+    study = stored(storage)
+    study.fail(study.ask(), None)  # type: ignore[arg-type]
+    (trial,) = open_study(storage).trials
+    assert (trial.status, trial.error, trial.teaches_failure) == ("failed", "", False)

@@ -9,6 +9,7 @@ from conbo import open_study
 from conbo.errors import PointError, RewardError
 from conbo.spaces import Integer, Real, Space
 from conbo.study import Study
+from conbo.trials import Trial
 
 SPACE = Space(states={"s": Real(0, 1)}, actions={"x": Real(0, 1), "n": Integer(1, 5)})
 GUESS = {"s": 0.25}, {"x": 0.5, "n": 3}
@@ -49,6 +50,16 @@ def test_a_run_takes_no_more_from_the_queue_than_it_was_asked_for() -> None:
     assert study.trials[2].is_enqueued
 
 
+def test_a_run_with_enough_trials_leaves_the_queue_alone_while_others_evaluate() -> None:
+    study = new_study()
+    study.run(reward, 2, progress=False)
+    study.ask(lease=600)
+    study.enqueue(*GUESS)
+    assert study.run(reward, 2, progress=False).completed == 0
+    assert study.trials[3].is_enqueued
+    assert study.run(reward, 3, progress=False).completed == 1
+
+
 def test_who_asks_gets_enqueued_trials_first() -> None:
     study = new_study()
     study.enqueue(*GUESS)
@@ -61,6 +72,41 @@ def test_who_asks_gets_enqueued_trials_first() -> None:
     study.tell(first, 1.0)
     study.run(reward, 2, progress=False)  # what was asked for by hand is not taken over
     assert [trial.status for trial in study.trials] == ["completed", "running", "running", "completed"]
+
+
+@pytest.mark.parametrize("lease", [None, 60.0])
+def test_enqueued_trials_stay_enqueued_if_the_suggestion_is_interrupted(lease: float | None) -> None:
+    interrupts = list[type[BaseException]]()
+
+    def feasible(state: dict[str, Any], action: dict[str, Any]) -> bool:
+        if interrupts:
+            raise interrupts.pop()
+        return True
+
+    study = new_study(space=Space(SPACE.states, SPACE.actions, feasible=feasible))
+    study.enqueue(*GUESS)
+    interrupts.append(KeyboardInterrupt)
+    with pytest.raises(KeyboardInterrupt):
+        study.ask(2, lease=lease)
+    (trial,) = study.trials
+    assert trial.is_enqueued
+    assert [trial.number for trial in study.ask(2, lease=lease)] == [0, 1]
+
+
+def test_whoever_loses_an_enqueued_trial_to_another_gets_a_new_one() -> None:
+    rivals, theirs = list[Study](), list[Trial]()
+
+    def feasible(state: dict[str, Any], action: dict[str, Any]) -> bool:
+        if rivals:
+            theirs.append(rivals.pop().ask())
+        return True
+
+    study = new_study(space=Space(SPACE.states, SPACE.actions, feasible=feasible))
+    study.enqueue(*GUESS)
+    rivals.append(study)  # asks while the second trial is searched for
+    mine = study.ask(2)
+    assert [trial.number for trial in theirs] == [0]
+    assert [trial.number for trial in mine] == [1, 2]
 
 
 def test_a_dictated_state_gets_only_what_was_enqueued_for_it() -> None:

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from conbo.errors import ConboError
 from conbo.server import model_work
@@ -22,6 +23,7 @@ HEARTBEAT_SECONDS = 15.0  # a stream that has sent nothing for this many seconds
 MAX_STREAMS = 200
 MAX_RUNNING = 20  # largest number of running trials that are listed
 PAUSE_FACTOR = 2.0  # pause before a report is redrawn, as a multiple of the time that the last one took
+RETRY_SECONDS = 10.0  # shortest pause, in seconds, after a report could not be drawn
 
 _log = logging.getLogger("conbo.server")
 
@@ -31,7 +33,7 @@ class Drawing:
     """The newest report of a study, whether a new one is being drawn, and when the next drawing may begin."""
 
     page: str = ""  # HTML; empty before the first report
-    number: int = 0  # number of reports drawn so far
+    number: int = 0  # number of attempts to draw a report so far
     of: tuple[int, int] = (0, 0)  # numbers of completed and failed trials in the report
     trouble: str = ""  # why there is no report
     again: float = 0.0  # earliest time of the next report, by time.monotonic
@@ -49,7 +51,7 @@ class Live:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._drawings: dict[str, Drawing] = {}
+        self._drawings: WeakKeyDictionary[ServedStudy, Drawing] = WeakKeyDictionary()
         self._streams = 0
         self._ending = asyncio.Event()
 
@@ -60,8 +62,8 @@ class Live:
     async def drawing(self, name: str) -> Drawing:
         """Return the newest report of a study, and begin to draw another one if this one is outdated.
 
-        A report is outdated if more trials have ended since it was begun. Even then, the next drawing begins only after
-        a pause, which is longer if the last drawing took longer.
+        A report is outdated if more trials have ended since it was begun, or if it could not be drawn. Even then, the
+        next drawing begins only after a pause, which is longer if the last drawing took longer.
 
         Parameters
         ----------
@@ -79,8 +81,8 @@ class Live:
             If there is no such study.
         """
         study = await self._service.study(name)
-        drawing = self._drawings.setdefault(name, Drawing())
-        counts = await self._service.read(study.counts)
+        drawing = self._drawings.setdefault(study, Drawing())
+        counts = await self._service.looked_at(study, study.counts)
         now = counts["completed"], counts["failed"]
         idle = drawing.task is None or drawing.task.done()
         if idle and counts["completed"] and now != drawing.of and time.monotonic() >= drawing.again:
@@ -88,18 +90,18 @@ class Live:
         return drawing
 
     async def _draw(self, name: str, drawing: Drawing, now: tuple[int, int]) -> None:
-        began = time.monotonic()
+        began, shortest_pause = time.monotonic(), RETRY_SECONDS
         try:
             drawing.page = await self._service.draw(name, model_work.live_page)
-            drawing.trouble = ""
+            drawing.of, drawing.trouble, shortest_pause = now, "", 0.0
         except ConboError as error:
             drawing.trouble = self._service.without_place(str(error))
         except Exception:
             _log.exception("a report could not be drawn")
             drawing.trouble = "the report could not be drawn; the service's log says why."
-        drawing.of, drawing.number = now, drawing.number + 1
+        drawing.number += 1
         ended = time.monotonic()
-        drawing.again = ended + PAUSE_FACTOR * (ended - began)
+        drawing.again = ended + max(shortest_pause, PAUSE_FACTOR * (ended - began))
 
     async def events(self, name: str, caller: Caller) -> AsyncIterator[str]:
         """Return a stream of server-sent events about the progress of a study.
@@ -136,7 +138,8 @@ class Live:
         said = 0.0
         try:
             while caller.is_valid() and not self._ending.is_set():
-                news = {"progress": await self._service.read(progress, study), "report": {"number": 0, "trouble": ""}}
+                now = await self._service.looked_at(study, progress, study)
+                news = {"progress": now, "report": {"number": 0, "trouble": ""}}
                 if not study.why_read_only:
                     drawing = await self.drawing(study.name)
                     news["report"] = {"number": drawing.number, "trouble": drawing.trouble}

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import tempfile
 import time
+import weakref
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +29,6 @@ class _Newest:
 
     lock: asyncio.Lock
     fitted: "model_work.FittedPolicy | None" = None
-    before: str = ""  # path of the previous policy's file, which may still be in use
     again: float = 0.0  # earliest time of the next fit, by time.monotonic
     task: "asyncio.Task[object] | None" = None  # the fit that is under way in the background
 
@@ -105,11 +105,10 @@ class Policies:
         )
         ended = time.monotonic()
         known.again = ended + PAUSE_FACTOR * (ended - began)
-        if fitted.path != last:
-            with suppress(OSError):
-                Path(known.before).unlink()
-            known.fitted, known.before = fitted, last
-        return fitted
+        if known.fitted is None or fitted.path != last:
+            weakref.finalize(fitted, _remove, fitted.path)  # once no request uses the policy any more
+            known.fitted = fitted
+        return known.fitted
 
     async def _fit_unseen(self, name: str, known: _Newest) -> None:
         """Fit a policy in the background; if that fails, log the error and keep the previous policy."""
@@ -121,3 +120,8 @@ class Policies:
         except Exception:
             _log.exception("a policy could not be fitted")
         known.again = time.monotonic() + RETRY_SECONDS
+
+
+def _remove(path: str) -> None:
+    with suppress(OSError):
+        Path(path).unlink()

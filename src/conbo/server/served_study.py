@@ -52,6 +52,7 @@ class ServedStudy:
             for trial in sorted(news.trials, key=lambda trial: trial.number):
                 self._trials[trial.number : trial.number + 1] = [trial]
             self.version += bool(news.trials or news.settings)
+            self._records.adopted(news)
             return tuple(self._trials)
 
     def trial(self, number: int) -> Trial:

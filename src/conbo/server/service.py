@@ -101,6 +101,17 @@ class Service:
             self._studies.setdefault(name, opened)
         return self._studies[name]
 
+    async def looked_at(self, study: ServedStudy, look: Callable[..., Result], *arguments: Any) -> Result:
+        """Run `look`, which reads a study, in a thread, and return its result.
+
+        Raises UnknownError if the study no longer exists.
+        """
+        try:
+            return await self.read(look, *arguments)
+        except StudyError as error:
+            self._studies.pop(study.name, None)
+            raise UnknownError("StudyError", str(error)) from error
+
     async def studies(self) -> list[dict[str, Any]]:
         """Return all studies: their names, times of creation and counts of trials."""
         return [listed_record(study) for study in await self.read(list_studies, self._database)]
@@ -113,7 +124,7 @@ class Service:
     async def status(self, name: str, model: bool = False) -> dict[str, Any]:
         """Return settings and progress of a study; with `model`, also the summary of what was learned."""
         study = await self.study(name)
-        status = await self._looked_at(study, study.status)
+        status = await self.looked_at(study, study.status)
         if model:
             study.writable()
             status["summary"] = await self._fitting.call(name, model_work.summarize, self.storage, name)
@@ -152,7 +163,7 @@ class Service:
             wanted = [trial for trial in study.trials() if status in (None, trial.status)]
             return {"total": len(wanted), "trials": [trial_record(trial) for trial in wanted[offset : offset + limit]]}
 
-        return await self._looked_at(study, page)
+        return await self.looked_at(study, page)
 
     async def trial(self, name: str, number: int) -> dict[str, Any]:
         """Return one trial; raise UnknownError if there is none with this number."""
@@ -226,7 +237,7 @@ class Service:
         worker or client.
         """
         study = await self.study(name)
-        return await self._ended(study, number, fail_for, body["worker"], str(body["error"]))
+        return await self._ended(study, number, fail_for, body["worker"], body["error"])
 
     async def renew(self, name: str, number: int, body: dict[str, Any]) -> dict[str, Any]:
         """Extend the lease of a trial; return the trial's number and the new lease in seconds."""
@@ -297,7 +308,7 @@ class Service:
 
     async def _known(self, study: ServedStudy, number: int) -> Trial:
         try:
-            return await self._looked_at(study, study.trial, number)
+            return await self.looked_at(study, study.trial, number)
         except TrialError as error:
             raise UnknownError("TrialError", str(error)) from error
 
@@ -308,17 +319,6 @@ class Service:
         owner, *rest = arguments
         stands = await self.write(end, study.writable(), None if owner is None else _owner(owner), number, *rest)
         return {"stands": stands, "trial": trial_record(await self._known(study, number))}
-
-    async def _looked_at(self, study: ServedStudy, look: Callable[..., Result], *arguments: Any) -> Result:
-        """Run `look`, which reads a study, in a thread, and return its result.
-
-        Raises UnknownError if the study no longer exists.
-        """
-        try:
-            return await self.read(look, *arguments)
-        except StudyError as error:
-            self._studies.pop(study.name, None)
-            raise UnknownError("StudyError", str(error)) from error
 
 
 def _owner(worker: Any) -> str:

@@ -3,6 +3,8 @@
 A caller gets enqueued trials first, then, if it asks with a lease, trials whose workers were lost, and then new ones.
 """
 
+from typing import Any
+
 from conbo.cost_rules import check_told
 from conbo.errors import SettingError, TrialError
 from conbo.optimizer import Optimizer
@@ -31,8 +33,7 @@ def ask(
     no trial is added once this many trials of the study are completed or leased, so fewer than n trials may be
     returned.
     """
-    if lease is not None:
-        check_lease(lease)
+    lease = None if lease is None else checked_lease(lease)
     if owner is not None and (held := _held(shared.up_to_date(), owner)):
         running = [trial.number for trial in held if trial.status == "running"]
         if lease is not None and running:
@@ -41,21 +42,27 @@ def ask(
     worker = worker_name()
     # a trial with a lease stays leased after this process has ended
     whose = owner or (worker if lease is None else f"{worker}/lease")
-    trials = _enqueued(shared, n, state, lease, whose)
-    if lease is not None:
-        trials += _lapsed(shared, n - len(trials), state, lease, whose)
-    if missing := n - len(trials):
-        taken = {trial.number for trial in trials}
-        held = []
+    trials, waiting, held = list[Trial](), list[int](), list[Trial]()
 
-        def choose(optimizer: Optimizer) -> list[Trial]:
-            # the same call may have been repeated in another process, which added the trials first
-            held[:] = [trial for trial in _held(optimizer, whose) if trial.number not in taken]
-            wanted = missing if total is None else min(missing, total - len(under_way(optimizer)))
-            return [] if held or wanted < 1 else optimizer.suggest(wanted, state).trials
+    def choose(optimizer: Optimizer) -> list[Trial]:
+        # the same call may have been repeated in another process, which added the trials first
+        known = {*waiting, *(trial.number for trial in trials)}
+        held[:] = [trial for trial in _held(optimizer, whose) if trial.number not in known]
+        missing = n - len(known)
+        wanted = missing if total is None else min(missing, total - len(under_way(optimizer)))
+        return [] if held or wanted < 1 else optimizer.suggest(wanted, state).trials
 
-        trials += shared.add(choose, worker, lease, whose) or held
-    return trials
+    while True:
+        # enqueued trials are taken after the suggestion, so that they stay enqueued if it raises an exception
+        waiting = _enqueued(shared.up_to_date(), state)[: n - len(trials)]
+        if lease is not None:
+            trials += _lapsed(shared, n - len(trials) - len(waiting), state, lease, whose)
+        if len(trials) + len(waiting) < n:
+            trials += shared.add(choose, worker, lease, whose) or held
+        taken = shared.records.take_enqueued(waiting, whose, lease) if waiting else []
+        trials[:0] = [shared.up_to_date().find(number) for number in taken]
+        if taken == waiting:  # otherwise, another worker has taken some of them first
+            return trials
 
 
 def renew(shared: SharedOptimizer, trial: Trial | int, owner: str | None, lease: float) -> None:
@@ -63,7 +70,7 @@ def renew(shared: SharedOptimizer, trial: Trial | int, owner: str | None, lease:
 
     Raises TrialError unless the trial is leased to the worker or client `owner`.
     """
-    check_lease(lease)
+    lease = checked_lease(lease)
     number = shared.up_to_date().find(trial).number
     if owner is None or not shared.records.renew(owner, [number], lease, turn=None):
         now = shared.up_to_date().find(number)
@@ -98,10 +105,11 @@ def fail(shared: SharedOptimizer, trial: Trial | int, error: str, owner: str | N
     return shared.records.fail(shared.up_to_date().find(trial).number, error, owner)
 
 
-def check_lease(lease: object) -> None:
-    """Raise SettingError unless the lease is a positive number of seconds, and at most LONGEST_LEASE."""
+def checked_lease(lease: Any) -> float:
+    """Return a lease in seconds as a float; raise SettingError unless it is positive and at most LONGEST_LEASE."""
     if not (is_number(lease) and 0 < lease <= LONGEST_LEASE):
         raise SettingError(f"`0 < lease <= {LONGEST_LEASE:.0f}` must hold, but got lease={lease!r}.")
+    return float(lease)
 
 
 def under_way(optimizer: Optimizer) -> list[Trial]:
@@ -122,15 +130,9 @@ def _wanted(optimizer: Optimizer, state: Point | None) -> list[Trial]:
     return [trial for trial in optimizer.trials if valid in (None, trial.state)]
 
 
-def _enqueued(shared: SharedOptimizer, most: int, state: Point | None, lease: float | None, owner: str) -> list[Trial]:
-    """Assign up to `most` enqueued trials to the worker or client `owner`, and return them.
-
-    Unless `state` is None, only trials in this state are assigned.
-    """
-    waiting = [trial for trial in _wanted(shared.up_to_date(), state) if trial.is_enqueued]
-    numbers = [trial.number for trial in waiting[:most]]
-    taken = shared.records.take_enqueued(numbers, owner, lease) if numbers else []
-    return [shared.up_to_date().find(number) for number in taken]
+def _enqueued(optimizer: Optimizer, state: Point | None) -> list[int]:
+    """The numbers of the enqueued trials that have this state, or of all enqueued trials if `state` is None."""
+    return [trial.number for trial in _wanted(optimizer, state) if trial.is_enqueued]
 
 
 def _lapsed(shared: SharedOptimizer, most: int, state: Point | None, lease: float, owner: str) -> list[Trial]:
@@ -140,7 +142,8 @@ def _lapsed(shared: SharedOptimizer, most: int, state: Point | None, lease: floa
     state are assigned.
     """
     optimizer, taken = shared.up_to_date(), list[Trial]()
-    open_to = {trial.number for trial in _wanted(optimizer, state) if trial.leased and trial.worker != owner}
+    leased = [trial for trial in _wanted(optimizer, state) if trial.leased and not trial.is_enqueued]
+    open_to = {trial.number for trial in leased if trial.worker != owner}
     others = {trial.number for trial in optimizer.trials} - open_to
     while len(taken) < most and open_to:
         trial = shared.records.take_over(owner, lease, others | {one.number for one in taken})

@@ -15,10 +15,13 @@ def wanted_trials(ends: Ends) -> float:
 def missing_trials(ends: Ends, optimizer: Optimizer) -> float:
     """Number of trials that a run still has to suggest; infinite if the run has no limit on evaluations.
 
-    It is 0 once the total cost of all trials, including the expected cost of running ones, reaches the budget.
+    It is 0 once the total cost of the trials, including the expected cost of running ones, reaches the budget. Running
+    trials without a lease count neither as evaluations nor with their costs, because their rewards may never be told.
     """
-    if ends.budget is not None and sum(optimizer.total_cost()) >= ends.budget:
-        return 0
+    if ends.budget is not None:
+        counted = [trial for trial in optimizer.trials if trial.leased or trial.status != "running"]
+        if sum(optimizer.learner.total_cost(counted)) >= ends.budget:
+            return 0
     return max(0, wanted_trials(ends) - len(under_way(optimizer)))
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, get_args
 
+import numpy as np
+
 from conbo.cost_rules import LEARNED, Cost
 from conbo.direction import Direction
-from conbo.errors import RecordError, StudyError
+from conbo.errors import RecordError, SettingError, StudyError
 from conbo.gaussian_process import GaussianProcess
 from conbo.method_list import LISTED, Method
 from conbo.outcome_constraints import (
@@ -63,7 +67,7 @@ class Settings:
     def to_record(self) -> dict[str, Any]:
         """The settings as a dict for JSON; functions become names, and the user's own `Method` becomes a dict."""
         record = {
-            "space": self.space.to_dict(),
+            "space": _plain(self.space.to_dict()),
             "direction": self.direction,
             "method": _method_record(self.method),
             "state_distribution": _distribution_record(self.state_distribution, self.space),
@@ -90,6 +94,17 @@ class Settings:
         return record
 
 
+def storable(settings: Settings) -> dict[str, Any]:
+    """The record of settings that are to be stored; raises SettingError if they could not be read back."""
+    record = settings.to_record()
+    try:
+        from_record(record, settings)
+        json.dumps(record, allow_nan=False)  # also raises an error if an integer has too many digits
+    except ValueError as error:
+        raise SettingError(str(error)) from error
+    return record
+
+
 def from_record(record: Mapping[str, Any], mine: Settings | None = None) -> Settings:
     """Restore settings from their record, the dict that `Settings.to_record` returned.
 
@@ -107,7 +122,7 @@ def from_record(record: Mapping[str, Any], mine: Settings | None = None) -> Sett
         mine.method if mine else _method(stored),
         _distribution(stored.fields("state_distribution"), space, mine),
         mine.model if mine and _record(mine.model) == record["model"] else _model(stored),
-        stored.whole("seed", most=LARGEST_SEED),
+        _seed(stored),
         stored.whole("initial", least=1),
         _cost(stored, mine),
         PriorStudy.from_record(stored.fields("prior")) if stored.has("prior") else None,
@@ -132,12 +147,15 @@ def _method_record(method: str | Method) -> Any:
 def _record(value: object) -> Any:
     """Convert a value to what JSON can hold.
 
-    Numbers, strings and None are returned unchanged. A dataclass becomes a dict with the name of its type and its
-    fields, a function becomes its name, and any other object becomes the name of its type.
+    Finite numbers, strings and None are returned unchanged, and other numbers become strings, such as "inf". A
+    dataclass becomes a dict with the name of its type and its fields, a function becomes its name, and any other object
+    becomes the name of its type.
     """
     if is_dataclass(value) and not isinstance(value, type):
         settings = {field.name: _record(getattr(value, field.name)) for field in fields(value)}
         return {"type": type(value).__name__, **settings}
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
     if value is None or isinstance(value, str | int | float | bool):
         return value
     if callable(value):
@@ -163,9 +181,18 @@ def _marginal_record(recipe: Uniform | Triangular | Normal | Weights) -> dict[st
     kind = {"type": type(recipe).__name__.lower()}
     if isinstance(recipe, Weights):
         # a list, since the keys of a JSON object are strings
-        pairs = [[value, weight] for value, weight in recipe.weights.items()]
+        pairs = _plain([[value, weight] for value, weight in recipe.weights.items()])
         return {**kind, "weights": sorted(pairs, key=lambda pair: str(pair[0]))}
-    return {**kind, **{field.name: getattr(recipe, field.name) for field in fields(recipe)}}
+    return {**kind, **_plain({field.name: getattr(recipe, field.name) for field in fields(recipe)})}
+
+
+def _plain(value: Any) -> Any:
+    """Convert the NumPy numbers in nested dicts and lists to those of Python, which JSON can hold."""
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _space(stored: Fields, mine: Settings | None) -> Space:
@@ -201,6 +228,13 @@ def _model(stored: Fields) -> ModelLike:
         if type(value) is not type(known[name]):
             raise RecordError(f"{model.path(name)} must be like {known[name]!r}, but got {shown(value)}.")
     return GaussianProcess(**settings)
+
+
+def _seed(stored: Fields) -> int:
+    seed = stored.value("seed")
+    if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed <= LARGEST_SEED:
+        raise RecordError(f"{stored.path('seed')} must be a whole number from 0 to 2**4096, but got {shown(seed)}.")
+    return seed
 
 
 def _cost(stored: Fields, mine: Settings | None) -> Cost:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, cast
 
 from conbo.errors import StudyError
 from conbo.notices import listening
+from conbo.study.asking import checked_lease
 from conbo.study.lost_workers import MAX_LOST_WORKERS
 from conbo.study.shared import SharedOptimizer
 from conbo.trials import Trial
@@ -66,8 +67,9 @@ class Evaluating:
             unlimited if there is a `budget`.
         budget
             The run ends when the total cost of all ended trials reaches the budget. No trial is added once this total
-            plus the expected cost of running trials reaches the budget. The last trial may still take the total above
-            the budget. The study needs a `cost`.
+            plus the expected cost of running trials reaches the budget; trials that were asked for without a lease do
+            not count until they end. The last trial may still take the total above the budget. The study needs a
+            `cost`.
         max_seconds
             Seconds after which no new evaluation begins.
         worth
@@ -136,9 +138,9 @@ class Evaluating:
 
         wanted = EVALUATIONS if evaluations is None and budget is None else evaluations
         ends = Ends(wanted, budget, max_seconds, stop_below, worth)
-        plan = Plan(ends, batch, timeout, retries, finish, on_interrupt, lease, max_lost_workers)
+        plan = Plan(ends, batch, timeout, retries, finish, on_interrupt, checked_lease(lease), max_lost_workers)
         optimizer = self._shared.up_to_date()
-        check_plan(plan, objective, workers, optimizer)
+        check_plan(plan, objective, optimizer)
         check_callbacks(callbacks)
         compiling.begin()  # other processes compile while torch is imported and the initial design is evaluated
         _ = optimizer.learner  # imports torch now, rather than in the middle of the run

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol, TypeAlias
 
 from conbo.errors import ConboError, SettingError
+from conbo.setting_rules import at_least
 from conbo.study.worker_process import Failure, evaluate, load, load_and_evaluate, located_text, prepare
 from conbo.trials import outcomes_of
 
@@ -256,12 +257,33 @@ def evaluators_for(
     """Choose where an objective is evaluated: in the user's executor, in local processes, or in this process.
 
     Without an executor, local processes are used if there are several workers, or if evaluations must be
-    `killable`, because an evaluation in this process cannot be killed.
+    `killable`, because an evaluation in this process cannot be killed. Raises SettingError unless `workers` is None or
+    a positive integer.
     """
+    if workers is not None:
+        at_least(1, "workers", workers)
     if executor is not None:
         return Borrowed(executor, workers)
     wanted = workers or 1
     return Processes(wanted, objective) if wanted > 1 or killable else Here()
+
+
+def submitted(evaluators: Evaluators, objective: AnyObjective, arguments: tuple[Any, ...]) -> "Future[Any]":
+    """Begin an evaluation, and return its future; raise ConboError if no evaluation can begin."""
+    try:
+        return evaluators.submit(objective, *arguments)
+    except Exception as error:
+        raise ConboError(f"the executor takes no evaluations: {error}") from error
+
+
+def check_intact(evaluators: Evaluators, future: "Future[Any]", what: str) -> None:
+    """Raise ConboError if an evaluation has ended because the user's executor broke; `what` names the evaluation."""
+    if future.cancelled():  # by the executor, because nobody cancels an evaluation whose result is still wanted
+        why = f"it canceled {what}, as Dask does when the scheduler is lost"
+        raise ConboError(f"the executor is broken: {why}. All results so far are kept.")
+    error = future.exception()
+    if isinstance(error, BrokenExecutor) and not evaluators.replaces_lost_workers:
+        raise ConboError(f"the executor is broken: {error}") from error
 
 
 def n_workers(executor: Any) -> int:

@@ -9,7 +9,6 @@ from conbo.errors import SettingError
 from conbo.optimizer import Optimizer
 from conbo.setting_rules import at_least
 from conbo.spaces import is_number
-from conbo.study.asking import check_lease
 from conbo.trials import ASYNC_RULE
 
 EVALUATIONS = 80  # default number of evaluations of a run without a budget
@@ -43,7 +42,7 @@ class Plan:
     max_lost_workers: int
 
 
-def check_plan(plan: Plan, objective: object, workers: int | None, optimizer: Optimizer) -> None:
+def check_plan(plan: Plan, objective: object, optimizer: Optimizer) -> None:
     """Raise SettingError unless the settings of a run are valid for the study."""
     if not callable(objective):
         raise SettingError(f"`objective` must be a function of state and action, but got {objective!r}.")
@@ -55,14 +54,12 @@ def check_plan(plan: Plan, objective: object, workers: int | None, optimizer: Op
         at_least(1, "evaluations", ends.evaluations)
     at_least(0, "retries", plan.retries)
     at_least(1, "max_lost_workers", plan.max_lost_workers)
-    for name, number in (("workers", workers), ("batch", plan.batch)):
-        if number is not None:
-            at_least(1, name, number)
+    if plan.batch is not None:
+        at_least(1, "batch", plan.batch)
     named = {name: getattr(ends, name) for name in ("budget", "max_seconds", "stop_below", "worth")}
     for name, value in {"timeout": plan.timeout, **named}.items():
         if value is not None and not (is_number(value) and 0 < value < float("inf")):
             raise SettingError(f"`0 < {name} < inf` must hold, but got {name}={value!r}.")
-    check_lease(plan.lease)
     for name in ("stop_below", "worth"):
         if named[name] is not None and not optimizer.knows_gains:
             rule = f"`{name}` needs a method that knows what an evaluation gains, like 'conbo' or 'pei'"

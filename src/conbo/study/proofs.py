@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 EVALUATIONS = 20  # default number of evaluations of a validation
 VALIDATION_STREAM = 2  # stream of random numbers; suggestions use 0, and the initial design 1
+PAUSE = 0.2  # seconds between two looks at an executor that has no workers
 WRITE_EVERY = 1.0  # seconds between two writes of the results so far to the database
 
 
@@ -77,7 +78,8 @@ class Proofs:
         Raises
         ------
         ConboError
-            If no trial is completed yet (unless the study has a `prior`), or all evaluations failed.
+            If no trial is completed yet (unless the study has a `prior`), all evaluations failed, or the executor is
+            broken.
         SettingError
             If `evaluations` is less than 4 (2 in a space without states) or less than twice the number of `states`, or
             another setting is out of range.
@@ -139,7 +141,8 @@ class Proofs:
         Raises
         ------
         ConboError
-            If no trial is completed yet (unless the study has a `prior`), or all evaluations failed.
+            If no trial is completed yet (unless the study has a `prior`), all evaluations failed, or the executor is
+            broken.
         SettingError
             If `name` is empty, is "the best single action" or cannot be encoded in UTF-8, or a setting is out
             of range.
@@ -246,15 +249,21 @@ def _evaluated(
 ) -> Iterator[tuple[int, Future[Any]]]:
     """Evaluate the objective with every tuple of arguments in `points`.
 
-    Yield the index of each tuple, and the future of its evaluation, as soon as the evaluation has ended.
+    Yield the index of each tuple, and the future of its evaluation, as soon as the evaluation has ended. Raises
+    ConboError if the executor breaks.
     """
+    from conbo.study.executors import check_intact, submitted
+
     waiting, running = deque(range(len(points))), dict[Future[Any], int]()
     try:
         while waiting or running:
             while waiting and len(running) < evaluators.width():
                 place = waiting.popleft()
-                running[evaluators.submit(objective, *points[place])] = place
+                running[submitted(evaluators, objective, points[place])] = place
+            if not running:
+                time.sleep(PAUSE)
             for future in wait(running, return_when=FIRST_COMPLETED).done:
+                check_intact(evaluators, future, "an evaluation")
                 yield running.pop(future), future
     finally:
         evaluators.close()

@@ -29,10 +29,12 @@ MAX_ERROR = 10_000  # largest number of characters of an error text that are sto
 
 @dataclass(frozen=True)
 class News:
-    """The trials and settings of a study that changed in the database since the last call of `Records.news`."""
+    """The trials and settings of a study that changed in the database since the last news that was `adopted`."""
 
     trials: list[Trial]
     settings: dict[str, Any] | None  # None if they have not changed
+    changes: int  # how often trials had changed when they were read
+    revision: int  # how often settings had changed
 
 
 class Records(LostWorkers):
@@ -40,9 +42,9 @@ class Records(LostWorkers):
 
     def __init__(self, database: Database, study: int, revision: int = 0, origin: str = "the study") -> None:
         super().__init__(database, study, origin)
-        # the study counts the changes of its trials and those of its settings; these are the counts at the last reading
+        # the study counts the changes of its trials and those of its settings; these are the counts of the adopted news
         self._changes, self._revision = 0, revision
-        self._known = 0  # number of trials that have been read
+        self._known = 0  # number of trials that have been adopted
         self._created: Any = None  # when the study was created, as first read
 
     @property
@@ -70,9 +72,9 @@ class Records(LostWorkers):
         self._database.release()
 
     def news(self) -> News:
-        """The trials and settings that have changed since the last call."""
+        """The trials and settings that have changed since the last news that was `adopted`."""
 
-        def work(connection: Connection) -> tuple[int, int, News]:
+        def work(connection: Connection) -> News:
             columns = STUDIES.c.changes, STUDIES.c.revision, STUDIES.c.settings, STUDIES.c.created
             row = self._study_row(connection, *columns)
             with errors_about(self.origin):
@@ -83,14 +85,19 @@ class Records(LostWorkers):
                 raise StudyError(f"{self.origin}, was replaced while it was in use: open it again.")
             self._created = row.created
             trials = self._trials(connection, TRIALS.c.change > self._changes) if changes > self._changes else []
-            return changes, revision, News(trials, settings)
+            return News(trials, settings, changes, revision)
 
-        self._changes, self._revision, news = self._database.read(work)
+        news, known = self._database.read(work), self._known
         for trial in news.trials:
-            if trial.number > self._known:
-                raise RecordError(f"{self.origin}: trial {self._known} must be there, but is missing.")
-            self._known = max(self._known, trial.number + 1)
+            if trial.number > known:
+                raise RecordError(f"{self.origin}: trial {known} must be there, but is missing.")
+            known = max(known, trial.number + 1)
         return news
+
+    def adopted(self, news: News) -> None:
+        """Remember that the caller has adopted this news. Until then, even after an error, `news` returns it again."""
+        self._known = max([self._known, *(trial.number + 1 for trial in news.trials)])
+        self._changes, self._revision = news.changes, news.revision
 
     def _study_row(self, connection: Connection, *columns: ColumnElement[Any]) -> Row[Any]:
         """Read these columns of the study's row; raise StudyError if the study was deleted."""
@@ -344,5 +351,6 @@ def _ownership(trial: Trial, worker: str, now: float, lease: float | None, begun
 
 
 def _storable(text: object) -> str:
-    """Convert an object to a string that every database accepts, with at most MAX_ERROR characters."""
-    return shortened(str(text).replace("\0", "\\0").encode("utf-8", "backslashreplace").decode("utf-8"), MAX_ERROR)
+    """Convert an object to a string that every database accepts, with at most MAX_ERROR characters; None becomes ""."""
+    text = "" if text is None else str(text)
+    return shortened(text.replace("\0", "\\0").encode("utf-8", "backslashreplace").decode("utf-8"), MAX_ERROR)

@@ -4,7 +4,7 @@ import logging
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -15,7 +15,7 @@ from conbo.optimizer import Optimizer
 from conbo.spaces import Point
 from conbo.study.asking import under_way
 from conbo.study.budget import missing_trials, reached_end, too_little_gain, wanted_trials
-from conbo.study.executors import AnyObjective, Evaluators, error_of, text_of
+from conbo.study.executors import AnyObjective, Evaluators, check_intact, error_of, submitted, text_of
 from conbo.study.heartbeat import Heartbeat
 from conbo.study.interrupts import SuggestionInterrupted, first_interrupt_waits
 from conbo.study.plan import Plan
@@ -152,10 +152,8 @@ class Run:
             self._heartbeat.trials.discard(trial.number)
             return
         try:
-            future = self._evaluators.submit(self._objective, *trial.arguments)
-        except Exception as error:
-            raise ConboError(f"the executor takes no evaluations: {error}") from error
-        except KeyboardInterrupt:
+            future = submitted(self._evaluators, self._objective, trial.arguments)
+        except (ConboError, KeyboardInterrupt):
             raise
         except BaseException as error:  # the objective wants to end the process
             self._records.fail(trial.number, text_of(error), self._worker)
@@ -205,13 +203,8 @@ class Run:
             _log.warning("all places of the executor (%d) are busy with evaluations that timed out: waiting for one", n)
 
     def _record(self, trial: Trial, future: "Future[Any]") -> None:
-        if future.cancelled():  # by the executor, because a run never cancels a job that it still waits for
-            what = f"it canceled trial {trial.number}, as Dask does when the scheduler is lost"
-            raise ConboError(f"the executor is broken: {what}. All that was told is kept; a new run goes on.")
-        error = error_of(future)
-        if isinstance(error, BrokenExecutor) and not self._evaluators.replaces_lost_workers:
-            raise ConboError(f"the executor is broken: {error}") from error
-        if error is not None:
+        check_intact(self._evaluators, future, f"trial {trial.number}")
+        if (error := error_of(future)) is not None:
             self._failure(trial, error)
             return
         try:
@@ -279,10 +272,9 @@ class Run:
         optimizer = self._shared.up_to_date()
         ends = self._plan.ends
         enough = optimizer.n_completed + len(self._jobs) >= wanted_trials(ends)  # if so, enqueued trials are left
-        others = (t for t in optimizer.trials if t.leased and t.number not in self._heartbeat.trials)
-        if any(not (enough and trial.is_enqueued) for trial in others):
-            most, in_hand = self._plan.max_lost_workers, self._heartbeat.trials
-            trial = self._records.take_over(self._worker, self._plan.lease, in_hand, most)
+        left = {trial.number for trial in optimizer.trials if enough and trial.is_enqueued} | self._heartbeat.trials
+        if any(trial.leased and trial.number not in left for trial in optimizer.trials):
+            trial = self._records.take_over(self._worker, self._plan.lease, left, self._plan.max_lost_workers)
             if trial is not None:
                 self._heartbeat.trials.add(trial.number)
                 return trial

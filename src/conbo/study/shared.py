@@ -34,12 +34,14 @@ class SharedOptimizer:
         with self._lock:
             news = self.records.news()
             with errors_about(self.records.origin):
+                optimizer = self._optimizer
                 if news.settings is not None:
-                    before = self._optimizer
-                    self._optimizer = self._built(news.settings)
-                    self._optimizer.adopt(before.trials)
-                self._optimizer.adopt(news.trials)
-            return self._optimizer
+                    optimizer = self._built(news.settings)
+                    optimizer.adopt(self._optimizer.trials)
+                optimizer.adopt(news.trials)
+            self._optimizer = optimizer
+            self.records.adopted(news)
+            return optimizer
 
     def _built(self, settings: dict[str, Any]) -> Optimizer:
         optimizer = self._build(settings)

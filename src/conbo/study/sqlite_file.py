@@ -43,8 +43,10 @@ def keep_backup(source: str, version: int) -> Path:
 
 def log_size(source: str) -> int:
     """Size of a database's write-ahead log in bytes; 0 if there is none."""
-    log = Path(f"{source}-wal")
-    return log.stat().st_size if log.exists() else 0
+    try:
+        return Path(f"{source}-wal").stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def is_sqlite(path: Path) -> bool:
@@ -55,16 +57,23 @@ def is_sqlite(path: Path) -> bool:
 def is_cut_off(source: str) -> bool:
     """Whether an SQLite file is truncated, which SQLite itself may not notice.
 
-    The expected length is known only if the write-ahead log is absent or empty; otherwise the result is False.
+    The expected length is known only if the write-ahead log is absent or empty; otherwise the result is False. It is
+    True only if two looks find the same, because another process may write to the file during a look.
     """
+    found = _lengths(source)
+    return found is not None and found[0] < found[1] and found == _lengths(source)
+
+
+def _lengths(source: str) -> tuple[int, int] | None:
+    """The length of an SQLite file and its expected length, in bytes; None if the latter is not known."""
     path = Path(source)
     if not path.is_file() or log_size(source):
-        return False
+        return None
     header = _header(path)
     if len(header) < 100 or not header.startswith(MAGIC):
-        return False
+        return None
     page, pages = int.from_bytes(header[16:18], "big"), int.from_bytes(header[28:32], "big")
-    return path.stat().st_size < (65536 if page == 1 else page) * pages
+    return path.stat().st_size, (65536 if page == 1 else page) * pages
 
 
 _kept_open: dict[tuple[int, int], int] = {}  # file descriptors that are never closed, by device and inode

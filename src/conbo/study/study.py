@@ -14,12 +14,12 @@ from conbo.method_list import DEFAULT_METHOD, Method
 from conbo.optimizer import Optimizer
 from conbo.outcome_constraints import DEFAULT_CONFIDENCE, Failures, OutcomeConstraints
 from conbo.reward_range import RewardRange
-from conbo.setting_rules import at_least
+from conbo.setting_rules import at_least, with_new_choices
 from conbo.spaces import Point, Space, Value
 from conbo.state_distributions import RecipeLike
 from conbo.study.asking import ask, fail, release, renew, tell
 from conbo.study.database import Database, Storage
-from conbo.study.description import Settings, from_record
+from conbo.study.description import Settings, from_record, storable
 from conbo.study.evaluating import Evaluating
 from conbo.study.learned import Learned
 from conbo.study.proofs import Proofs
@@ -170,7 +170,7 @@ class Study(TrialTables, Learned, Evaluating, Proofs):
         not_given = [key for key, value in given.items() if value is None]
         # the snapshot of a prior is taken once, because the prior study may have changed since
         records, stored = create_or_resume(
-            Database(storage), name, self._settings.to_record(), not_given, taken_once=("prior",)
+            Database(storage), name, storable(self._settings), not_given, taken_once=("prior",)
         )
         self._shared = SharedOptimizer(records, self._optimizer, stored)
         self._runs: list[Run] = []  # runs of this study in this process
@@ -240,7 +240,7 @@ class Study(TrialTables, Learned, Evaluating, Proofs):
         SpaceError
             If the parameter is unknown or not categorical, or a choice is not new.
         SettingError
-            If `state_distribution` is needed and missing.
+            If `state_distribution` is needed and missing, or there are now too many states or actions for the method.
 
         Examples
         --------
@@ -252,10 +252,11 @@ class Study(TrialTables, Learned, Evaluating, Proofs):
         """
 
         def change(_: Optimizer) -> list[Trial]:
-            wider = self._optimizer(self._settings.to_record())
-            wider.add_choices(name, choices, state_distribution)
-            settings = replace(self._settings, space=wider.space, state_distribution=wider.state_distribution)
-            self._shared.records.change_settings(settings.to_record())
+            space = self._settings.space.with_choices(name, choices)
+            recipe = with_new_choices(state_distribution, self._settings.state_distribution, space, name)
+            settings = replace(self._settings, space=space, state_distribution=recipe)
+            Optimizer(space, **settings.of_optimizer(), device=self._device)  # checks them before they are stored
+            self._shared.records.change_settings(storable(settings))
             self._settings = settings
             return []
 
@@ -388,7 +389,7 @@ class Study(TrialTables, Learned, Evaluating, Proofs):
         Parameters
         ----------
         trial
-            The trial or its number.
+            The trial or its number. Nothing happens if it was leased, and another worker has taken it over since.
         error
             Why it failed. From failures with an error, the study learns where evaluations fail, unless it was created
             with ``failures="ignore"``. Without an error the trial is canceled, and nothing is learned from it.
@@ -403,4 +404,6 @@ class Study(TrialTables, Learned, Evaluating, Proofs):
         >>> study = conbo.Study(space)
         >>> study.fail(study.ask(), "the simulator crashed")
         """
-        fail(self._shared, trial, error)
+        owner = trial.worker if isinstance(trial, Trial) and trial.leased and not trial.is_enqueued else None
+        if not fail(self._shared, trial, error, owner):
+            self._shared.up_to_date().find(trial).failed()  # an error if it has a reward
