@@ -75,15 +75,15 @@ def styled(draw: Draw) -> Draw:
 def style_of(method: str, methods: Sequence[str] = ()) -> dict[str, Any]:
     """The color and line style of a method, as options of matplotlib.
 
-    Methods in the dict `STYLES` have fixed styles. A label such as `revi/auto` or `revi noise=auto` stands for one of
-    these methods with another model. It gets the color of the method, and a dotted line, or a dash-dotted line if the
-    label contains "noise=". All other methods get solid lines in the colors `OTHERS`, by their order in `methods`,
-    which are the methods of all panels of the figure.
+    Methods in the dict `STYLES` have fixed styles, also with a setting, as in `kg-hybrid n_z=5`. With another model, as
+    in `revi/auto`, the line is dotted, and with another prior on the noise, as in `revi noise=auto`, it is dash-dotted.
+    All other methods get solid lines in the colors `OTHERS`, by their order in `methods`, which are the methods of all
+    panels of the figure.
     """
     name = _base(method)
     if name in STYLES:
         color, dashes = STYLES[name]
-        dashes = dashes if name == method else "-." if "noise=" in method else ":"
+        dashes = ":" if "/" in method else "-." if "noise=" in method else dashes
     else:
         unknown = [label for label in methods if _base(label) not in STYLES]
         color, dashes = OTHERS[unknown.index(method) % len(OTHERS)], "-"
