@@ -10,7 +10,7 @@ cd "$(dirname "$0")"
 mkdir -p out
 
 for round in $(seq "${1:-6}"); do
-    conbo ask -n 4 -o out/batch.csv > out/ask.log
+    conbo ask -n 4 --force -o out/batch.csv > out/ask.log
     awk -f simulator.awk out/batch.csv > out/results.csv
     conbo tell --file out/results.csv
 done

@@ -67,6 +67,21 @@ def test_a_learned_cost_is_insisted_on(conbo: Conbo, folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("setting", "outcome"), [(f"{LIMITS}\n[states]", "wait"), ('cost = "learned"\n[states]', "cost")]
+)
+def test_a_program_cannot_tell_other_outcomes(conbo: Conbo, folder: Path, setting: str, outcome: str) -> None:
+    file = folder / "study.toml"
+    file.write_text(file.read_text().replace("[states]", setting))
+    run = ["--command", "echo {stock}", "-n", "1"]
+    needed = f"must need nothing but rewards, but this one also needs '{outcome}'"
+    assert needed in conbo("run", *run, code=1).stderr
+    assert not (folder / "study.db").exists()
+    conbo("ask")
+    for begun in (["run", "study.db"], ["worker"], ["worker", "study.db"]):
+        assert needed in conbo(*begun, *run, code=1).stderr
+
+
+@pytest.mark.parametrize(
     ("wrong", "reason"),
     [
         ("{ at_most = 1, at_least = 0 }", "must have either `at_most` or `at_least`"),

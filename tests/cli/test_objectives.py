@@ -30,11 +30,13 @@ def test_functions_by_module_or_file(folder: Path, name: str) -> None:
         ("nowhere.py:profit", "the file of the objective must exist, but 'nowhere.py' does not"),
         ("simulator.py:profti", "must have a function 'profti', but it has profit, broken"),
         ("json.py:profit", "'json.py' must be renamed: a module 'json' exists already in"),
+        ("time.py:profit", "'time.py' must be renamed: a module 'time' exists already in Python itself."),
         ("wrong.py:profit", "cannot import 'wrong.py': NameError: name 'x' is not defined"),
     ],
 )
 def test_what_is_no_function(folder: Path, name: str, message: str) -> None:
     (folder / "json.py").write_text("")
+    (folder / "time.py").write_text("")
     (folder / "wrong.py").write_text("x + 1")
     with pytest.raises(SettingError) as raised:
         load_function(name)

@@ -50,6 +50,8 @@ def test_compare(conbo: Conbo, learned: Path) -> None:
     assert conbo("compare", "--action", "stock=60").stdout == f"{study.compare({'stock': 60})}\n"
     bare = conbo("compare", "--action", "stock", code=2).stderr
     assert "An action must be given as NAME=VALUE, but got 'stock'" in bare
+    twice = conbo("compare", "--action", "stock=60", "--action", "stock=70", code=2).stderr
+    assert "An action must have every name once, but got 'stock' twice." in twice
     measured = conbo("compare", "today.csv", "--objective", "simulator.py:profit", "-n", "8", "--json").stdout
     (found,) = study.validations()
     assert json.loads(measured)["validation"] == json.loads(json.dumps(found.to_dict()))

@@ -23,6 +23,8 @@ def test_init_writes_a_study_file_that_runs(conbo: Conbo, folder: Path) -> None:
     assert "study.toml exists already: --force replaces it." in conbo("init", code=2).stderr
     assert "conbo run mine.toml simulator.py:reward" in conbo("init", "mine.toml").stdout
     assert 'storage = "mine.db"' in (folder / "mine.toml").read_text()
+    assert "A study file ends in .toml, but got 'mine'." in conbo("init", "mine", code=2).stderr
+    assert not (folder / "mine").exists()
     conbo("init", "--force")
     conbo("run", "simulator.py:profit", "-n", "2")
     assert library.open_study("study.db").method == "conbo"

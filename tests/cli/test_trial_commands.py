@@ -39,6 +39,21 @@ def test_ask_for_several_in_a_dictated_state(conbo: Conbo, folder: Path) -> None
     assert "A state must be given as NAME=VALUE, but got 'demand'" in conbo("ask", "--state", "demand", code=2).stderr
 
 
+def test_a_state_has_every_name_once(conbo: Conbo, folder: Path) -> None:
+    refused = conbo("ask", "--state", "demand=42", "--state", "demand=43", code=2).stderr
+    assert "A state must have every name once, but got 'demand' twice." in refused
+
+
+def test_a_file_that_cannot_be_written_asks_for_nothing(conbo: Conbo, folder: Path) -> None:
+    (folder / "batch.csv").write_text("measured")
+    assert "batch.csv exists already: --force replaces it." in conbo("ask", "-o", "batch.csv", code=2).stderr
+    assert (folder / "batch.csv").read_text() == "measured"
+    refused = conbo("ask", "-o", "nowhere/batch.csv", code=1).stderr
+    assert "a table must be written to a folder that exists, but 'nowhere' does not." in refused
+    conbo("ask", "-o", "batch.csv", "--force")
+    assert [row["number"] for row in _read(folder / "batch.csv")] == ["0"]  # the first trial that was asked for
+
+
 def test_telling_and_exporting_do_without_torch(conbo: Conbo, folder: Path) -> None:
     conbo("ask")
     for arguments in (["tell", "0", "1"], ["export"]):
@@ -325,6 +340,15 @@ def test_a_spreadsheet_needs_a_library_and_says_so(conbo: Conbo, folder: Path) -
     else:
         conbo("export", "-o", "trials.xlsx")
         assert (folder / "trials.xlsx").read_bytes().startswith(b"PK")
+
+
+def test_two_columns_of_one_name_are_refused(conbo: Conbo, folder: Path) -> None:
+    conbo("ask")
+    (folder / "results.csv").write_text("number,reward,reward\n0,1,2\n")
+    told = conbo("tell", "--file", "results.csv", code=1).stderr
+    assert "'results.csv' must have one column for 'reward', but has several." in told
+    (folder / "results.csv").write_text("number,reward,,\n0,1,,\n")  # columns without a name
+    assert conbo("tell", "--file", "results.csv").stdout == "1 told, 0 failed, 0 left for later.\n"
 
 
 def test_one_result_is_no_results(conbo: Conbo, folder: Path) -> None:

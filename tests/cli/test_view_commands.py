@@ -96,6 +96,15 @@ def test_policy_of_a_file_of_states(conbo: Conbo, learned: library.Study, folder
     (folder / "states.json").write_text('[{"demand": 45}]')
     answers = json.loads(conbo("policy", "--states", "states.json", "--json").stdout)
     assert answers[0]["stock"] == pytest.approx(float(rows[0]["stock"]))
+    (folder / "states.json").write_text('[{"demand": 45}, {"shop": "south", "demand": 80}]')
+    header, *lines = conbo("policy", "--states", "states.json").stdout.splitlines()
+    assert header == "demand,stock,predicted_reward,predicted_std,shop"
+    assert [line.split(",")[-1] for line in lines] == ["", "south"]
+    (folder / "states.csv").write_text("demand\n45\n80,\n")
+    assert conbo("policy", "--states", "states.csv").stdout.startswith("demand,stock,predicted_reward,predicted_std\n")
+    (folder / "wrong.csv").write_text("demand,shop,demand\n45,north,80\n")
+    refused = conbo("policy", "--states", "wrong.csv", code=1).stderr
+    assert "'wrong.csv' must have one column for 'demand', but has several." in refused
     for column in ("stock", "predicted_std"):
         (folder / "wrong.csv").write_text(f"{column},demand\n7,45\n")
         refused = conbo("policy", "--states", "wrong.csv", code=1).stderr
@@ -104,6 +113,13 @@ def test_policy_of_a_file_of_states(conbo: Conbo, learned: library.Study, folder
     assert "'demand' is missing" in conbo("policy", "--states", "wrong.csv", code=1).stderr
     (folder / "wrong.csv").write_text("shop,demand\nnorth,45\n\nsouth,800\n")
     assert "line 4: `10.0 <= demand <= 100.0` must hold" in conbo("policy", "--states", "wrong.csv", code=1).stderr
+
+
+def test_a_state_and_a_file_of_states_exclude_each_other(conbo: Conbo, learned: library.Study, folder: Path) -> None:
+    assert "--output needs --states." in conbo("policy", "--state", "demand=50", "-o", "orders.csv", code=2).stderr
+    (folder / "states.csv").write_text("demand\n45\n")
+    both = conbo("policy", "--state", "demand=50", "--states", "states.csv", code=2).stderr
+    assert "--states reads the states from a file: leave --state out." in both
 
 
 def test_a_saved_policy_answers_without_the_study(conbo: Conbo, learned: library.Study, folder: Path) -> None:

@@ -85,7 +85,7 @@ def as_said(text, *values):
 )
 def test_means_and_standard_errors(name, problem, method):
     row = table(block(name), f"### {problem}: ")[method]
-    seeds = {"synthetic": 20}.get(name, 10)  # other seeds belong to other figures
+    seeds = {"synthetic": 20, "ambulances": 50}.get(name, 10)  # other seeds belong to other figures
     costs = [cost for seed, cost in finals(problem, method).items() if seed < seeds]
     last = [cell for head, cell in row.items() if head.startswith("at ")][-1]
     as_said(last, mean(costs), stdev(costs) / math.sqrt(len(costs)))
@@ -93,12 +93,11 @@ def test_means_and_standard_errors(name, problem, method):
 
 
 def test_a_paired_difference_and_all_its_signs():
-    mine, ours = finals("ambulances", "revi"), finals("ambulances", "conbo")
+    mine, ours = finals("assemble_to_order", "revi"), finals("assemble_to_order", "conbo")
     gaps = [mine[seed] - ours[seed] for seed in sorted(mine.keys() & ours.keys())]
-    row = table(block("ambulances"), "### ambulances: ")["revi"]
+    row = table(block("assemble-to-order"), "### assemble_to_order: ")["revi"]
     as_said(row["above conbo [95 %]"], mean(gaps))
-    if len(gaps) > 12:  # then the page draws signs at random
-        return
+    assert len(gaps) <= 12  # with more pairs, the page draws signs at random
     flipped = [
         abs(sum(s * g for s, g in zip(signs, gaps, strict=True))) for signs in product((1, -1), repeat=len(gaps))
     ]
@@ -138,7 +137,8 @@ def test_near_zero_is_said_as_multiples_of_the_best_method():
     text = block("claims")
     found = re.search(r"branin:width=0.5, conbo-5: (\S+), (\S+) times (\S+?)[;|\s]", text)
     methods = {method for problem, method, _ in raw() if problem == "branin:width=0.5"}
-    means = {method: mean(finals("branin:width=0.5", method).values()) for method in methods}
+    costs = {method: finals("branin:width=0.5", method) for method in methods}
+    means = {method: mean(cost for seed, cost in of.items() if seed < 20) for method, of in costs.items()}
     assert found[3] == min(means, key=means.get)
     as_said(found[1], means["conbo-5"])
     as_said(found[2], means["conbo-5"] / min(means.values()))

@@ -15,8 +15,8 @@ from optuna.samplers import BaseSampler
 from optuna.testing.pytest_samplers import BasicSamplerTestCase, RelativeSamplerTestCase, SingleOnlySamplerTestCase
 from optuna.trial import Trial, TrialState
 
-from conbo import AtMost, Triangular, Weights, load_policy
-from conbo.errors import ConboError, RewardError, SettingError, SpaceError
+from conbo import AtMost, Triangular, Weights, load_policy, open_study
+from conbo.errors import ConboError, RewardError, SettingError, SpaceError, StudyError
 from conbo.integrations.optuna import ConboSampler, from_optuna, policy
 from conbo.integrations.optuna_space import common_distributions, space_of
 
@@ -323,6 +323,15 @@ def test_trials_of_another_sampler() -> None:
     assert (mine.seed, mine.direction, len(mine.trials)) == (3, "maximize", 20)
     assert mine.trials[4].reward == study.trials[4].value
     assert policy(study, states=["demand"])({"demand": 60})["stock"] == pytest.approx(60, abs=10)
+
+
+def test_a_stored_study_gets_the_trials_once(tmp_path: Path) -> None:
+    study, storage = learned(3), tmp_path / "study.db"
+    from_optuna(study, storage=storage)
+    with pytest.raises(StudyError, match="the study 'default' must be new, but has trials already: choose another"):
+        from_optuna(study, storage=storage)
+    assert len(open_study(storage).trials) == 3
+    assert len(from_optuna(study, storage=storage, name="again").trials) == 3
 
 
 def test_a_sampler_can_be_pickled() -> None:

@@ -3,6 +3,7 @@
 import csv
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -48,3 +49,16 @@ def test_tables_of_commands_go_out_and_in_again(tmp_path: Path) -> None:
     rows = [{"=name": text, "value": "-5"} for text in TEXTS]
     write_rows(tmp_path / "rows.csv", rows)
     assert list(read_rows(tmp_path / "rows.csv").values()) == rows
+
+
+def test_texts_of_a_workbook_are_no_formulas(tmp_path: Path) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    texts = [*TEXTS, "#N/A", "\x1b[31mno power\x1b[0m"]
+    write_rows(tmp_path / "rows.xlsx", [{"=name": text, "value": -5.5} for text in texts])
+    sheet = openpyxl.load_workbook(tmp_path / "rows.xlsx").active
+    (name, _), *cells = sheet.iter_rows()
+    read = [text.replace("\r", "\n") for text in (*TEXTS, "#N/A", "[31mno power[0m")]  # XML has one kind of line end
+    assert [(cell.data_type, cell.value) for cell in (name, *(row[0] for row in cells))] == [
+        ("s", text) for text in ("=name", *read)
+    ]
+    assert {(row[1].data_type, row[1].value) for row in cells} == {("n", -5.5)}

@@ -19,7 +19,7 @@ import click
 
 from conbo.cli.study_source import Command, leading_study
 from conbo.common_random_numbers import SEED
-from conbo.errors import ConboError, SettingError
+from conbo.errors import ConboError, SettingError, quoted
 
 if TYPE_CHECKING:
     from conbo.spaces import Parameter, Point, Space, Value
@@ -65,13 +65,15 @@ def source_and_objective(
     return source, load_function(function)
 
 
-def checked(objective: "AnyObjective", space: "Space", seeded: bool = False) -> "AnyObjective":
+def checked(
+    objective: "AnyObjective", space: "Space", seeded: bool = False, needed: Sequence[str] = ()
+) -> "AnyObjective":
     """Return the objective unchanged, after checking that a program of `--command` fits the parameters of the space.
 
-    `seeded` says whether trials have simulator seeds.
+    `seeded` says whether trials have simulator seeds. `needed` are the outcomes that must be told with every reward.
     """
     if isinstance(objective, Program):
-        objective.check(space, seeded)
+        objective.check(space, seeded, needed)
     return objective
 
 
@@ -90,8 +92,9 @@ def load_function(name: str) -> "AnyObjective":
         module = importlib.import_module(path.stem if is_file else home)
     except Exception as error:
         raise SettingError(f"cannot import '{home}': {type(error).__name__}: {error}") from error
-    if is_file and Path(str(module.__file__)).resolve() != path.resolve():
-        raise SettingError(f"'{home}' must be renamed: a module '{path.stem}' exists already in {module.__file__}.")
+    file = getattr(module, "__file__", None) or "Python itself"  # a builtin module has no file
+    if is_file and Path(file).resolve() != path.resolve():
+        raise SettingError(f"'{home}' must be renamed: a module '{path.stem}' exists already in {file}.")
     function: Any = getattr(module, attribute, None)
     if not callable(function):
         raise SettingError(f"'{home}' must have a function '{attribute}', but it has {_functions(vars(module))}.")
@@ -161,14 +164,18 @@ class Program:
         values = {**state, **action, **({} if seed is None else {SEED: seed})}
         return ["".join(_filled(word, values)) for word in shlex.split(self.template)]
 
-    def check(self, space: "Space", seeded: bool = False) -> None:
+    def check(self, space: "Space", seeded: bool = False, needed: Sequence[str] = ()) -> None:
         """Raise SettingError unless the program exists and each {name} in its command line is a parameter of the space.
 
         A format, as in {stock:.2f}, must fit the values of its parameter, and the timeout must be positive and finite.
-        If trials have seeds (`seeded`), the command line must contain {seed} as well.
+        If trials have seeds (`seeded`), the command line must contain {seed} as well. Outcomes that are `needed`
+        with every reward exclude a program, because it prints only the reward.
         """
         from conbo.spaces import closest
 
+        if needed:
+            rule = "a study that is run with --command must need nothing but rewards"
+            raise SettingError(f"{rule}, but this one also needs {quoted(needed)}: give a function, or ask and tell.")
         if self.timeout is not None and not 0 < self.timeout < math.inf:
             raise SettingError(f"`0 < timeout < inf` must hold, but got timeout={self.timeout}.")
         known = {name: _examples(parameter) for name, parameter in (*space.states.items(), *space.actions.items())}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+import conbo
 from conbo.cli.exit_codes import INTERRUPTED, NOTHING_OR_FAILED
 from conbo.cli.objectives import checked, command_option, source_and_objective, timeout_option, workers_option
 from conbo.cli.study_file import TEMPLATE, read_study_file
@@ -17,9 +18,9 @@ from conbo.cli.study_source import (
     create_or_resume,
     existing_file,
     leading_study,
-    open_existing,
     shell_word,
     stored_names,
+    stored_study,
     study_arguments,
 )
 from conbo.cli.tables import as_columns, parameter_rows
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 @click.option("--force", is_flag=True, help="Replace the file if it exists.")
 def init(path: Path, force: bool) -> None:
     """Write a commented study.toml to begin with."""
+    _check_ending(str(path))
     if path.exists() and not force:
         raise click.UsageError(f"{path} exists already: --force replaces it.")
     template, word = TEMPLATE.read_text(encoding="utf-8"), shell_word(str(path))
@@ -56,8 +58,7 @@ def check(arguments: tuple[str, ...], name: str | None) -> None:
     If the study exists already, its settings must agree with the file.
     """
     (source,) = leading_study(arguments)
-    if not source.endswith(".toml"):
-        raise click.UsageError(f"A study file ends in .toml, but got '{source}'.")
+    _check_ending(source)
     study_file = read_study_file(existing_file(source))
     own_name = name or study_file.name
     begun = own_name in stored_names(study_file.storage)
@@ -72,6 +73,11 @@ def check(arguments: tuple[str, ...], name: str | None) -> None:
     ]
     click.echo(as_columns(rows))
     click.echo(f"{source} is right.")
+
+
+def _check_ending(source: str) -> None:
+    if not source.endswith(".toml"):
+        raise click.UsageError(f"A study file ends in .toml, but got '{source}'.")
 
 
 def _evaluation_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -179,11 +185,14 @@ def run(
     source, objective = source_and_objective(arguments, command, timeout)
     if source.endswith(".toml"):
         study_file = read_study_file(existing_file(source))
-        checked(objective, study_file.space, study_file.has_seeds)  # checked before the study is created
+        needed = study_file.needed
+        checked(objective, study_file.space, study_file.has_seeds, needed)  # checked before the study is created
+    else:
+        needed = stored_study(source, name).needed
     study = create_or_resume(source, name, device)
     if command is None:
         settings["timeout"] = timeout
-    return _run(study, objective, as_json, sys.stderr.isatty() and not as_json, **settings)
+    return _run(study, objective, needed, as_json, sys.stderr.isatty() and not as_json, **settings)
 
 
 @click.command()
@@ -211,14 +220,17 @@ def worker(
     on any machine, at any time, and stop them as you like: another worker takes over the trials of a stopped one.
     """
     source, objective = source_and_objective(arguments, command, timeout)
-    study = open_existing(source, name, device)
+    stored = stored_study(source, name)
+    study = conbo.open_study(stored.storage, stored.name, device=device)
     if command is None:
         settings["timeout"] = timeout
-    return _run(study, objective, as_json, False, **settings)
+    return _run(study, objective, stored.needed, as_json, False, **settings)
 
 
-def _run(study: "Study", objective: "AnyObjective", as_json: bool, progress: bool, **settings: Any) -> int:
-    program = checked(objective, study.space, study.common_random_numbers)
+def _run(
+    study: "Study", objective: "AnyObjective", needed: list[str], as_json: bool, progress: bool, **settings: Any
+) -> int:
+    program = checked(objective, study.space, study.common_random_numbers, needed)
     summary = study.run(program, progress=progress, **settings)
     if not progress:  # the progress bar already ends with the summary
         click.echo(json.dumps(asdict(summary)) if as_json else str(summary))

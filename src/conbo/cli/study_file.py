@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import conbo
+from conbo.cost_rules import COST, LEARNED
 from conbo.errors import ConboError, SettingError
 from conbo.names import check_study_name
 
@@ -51,6 +52,11 @@ class StudyFile:
     def has_seeds(self) -> bool:
         """Whether trials of the study have simulator seeds."""
         return bool(self.common_random_numbers) or self.seeds is not None
+
+    @property
+    def needed(self) -> list[str]:
+        """The names of the outcomes that must be told with every reward."""
+        return [*([COST] if self.cost == LEARNED else []), *(self.outcome_constraints or {})]
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -167,6 +167,8 @@ def parse_pairs(kind: str, parameters: "Mapping[str, Parameter]", pairs: Sequenc
         name, equals, text = pair.partition("=")
         if not equals:
             raise click.UsageError(f"{kind} must be given as NAME=VALUE, but got '{pair}'.")
+        if name in values:
+            raise click.UsageError(f"{kind} must have every name once, but got '{name}' twice.")
         values[name] = parse_value(parameters[name], text) if name in parameters else text
     return values
 

@@ -31,12 +31,15 @@ def read_rows(path: Path) -> dict[str, dict[str, Any]]:
     """Return the rows of a CSV file, or of a JSON file with a list of objects, as dicts from columns to values.
 
     The keys of the result are the places of the rows in the file, such as "line 3". Values of a CSV file are strings;
-    missing cells are None, and surplus cells are a list under the key None.
+    missing cells are None, and surplus cells are a list under the key None. Raises StudyError if two columns of a CSV
+    file have the same name; columns without a name may be repeated.
     """
     if path.suffix.lower() in (".parquet", ".xlsx"):
         raise SettingError(f"a table must be read from a .csv or .json file, but got '{path}'.")
     if path.suffix.lower() != ".json":
         columns, cells, lines = csv_rows(path)
+        if twice := [name for name in columns if name and columns.count(name) > 1]:
+            raise StudyError(f"'{path}' must have one column for '{twice[0]}', but has several.")
         return {f"line {line}": dict.fromkeys(columns) | row for line, row in zip(lines, cells, strict=True)}
     try:
         rows = json.loads(path.read_text(encoding="utf-8-sig"))
@@ -73,19 +76,24 @@ def _whole(row: dict[Any, Any]) -> dict[str, Any]:
 
 
 def check_table(path: Path, endings: Iterable[str] = TABLES) -> None:
-    """Raise SettingError if `path` has none of the `endings`, and ConboError if its format needs a missing library.
+    """Check that a table can be written to `path`.
+
+    Raises SettingError if `path` has none of the `endings` or its folder does not exist, and ConboError if its format
+    needs a missing library.
 
     Call it before a long computation whose result is to be written to `path`.
     """
     if path.suffix.lower() not in endings:
         raise SettingError(f"a table must be written as {', '.join(endings)}, but got '{path}'.")
+    if not path.parent.is_dir():
+        raise SettingError(f"a table must be written to a folder that exists, but '{path.parent}' does not.")
     _library(path)
 
 
 def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """Write the rows to a file, in the format given by its extension."""
     check_table(path)
-    library, columns = _library(path), list(rows[0]) if rows else []
+    library, columns = _library(path), _columns(rows)
     if path.suffix.lower() == ".json":
         path.write_text(json.dumps(list(rows), indent=1) + "\n", encoding="utf-8")
     elif library is None:
@@ -93,8 +101,8 @@ def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     elif library.__name__ == "openpyxl":
         book = library.Workbook(write_only=True)
         sheet = book.create_sheet("trials")
-        for cells in (columns, *([row.get(name) for name in columns] for row in rows)):
-            sheet.append(cells)
+        for row in ({name: name for name in columns}, *rows):
+            sheet.append([_sheet_cell(library, sheet, row.get(name)) for name in columns])
         book.save(path)
     else:
         from conbo.dataframes import frame_of
@@ -119,12 +127,31 @@ def _library(path: Path) -> Any:
     return None
 
 
+def _sheet_cell(openpyxl: Any, sheet: Any, value: Any) -> Any:
+    """Return a value for a sheet of openpyxl.
+
+    A string becomes a cell with text, even if it looks like a formula. Control characters that a sheet cannot have are
+    removed.
+    """
+    if not isinstance(value, str):
+        return value
+    cell = openpyxl.cell.WriteOnlyCell(sheet, openpyxl.cell.cell.ILLEGAL_CHARACTERS_RE.sub("", value))
+    cell.data_type = "s"
+    return cell
+
+
 def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The rows as CSV, with the keys of the first row as column names."""
+    """The rows as CSV, with the keys of all rows as column names."""
     if not rows:
         return ""
-    lines = [_csv_line([row.get(name) for name in rows[0]]) for row in rows]
-    return "".join([_csv_line(list(rows[0])), *lines])
+    columns = _columns(rows)
+    lines = [_csv_line([row.get(name) for name in columns]) for row in rows]
+    return "".join([_csv_line(columns), *lines])
+
+
+def _columns(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The keys of all rows, in the order in which they first appear."""
+    return list(dict.fromkeys(name for row in rows for name in row))
 
 
 def _csv_line(cells: Sequence[object]) -> str:

@@ -37,6 +37,7 @@ _NEW = click.Path(dir_okay=False, path_type=Path)
 @click.option("--state", "pairs", multiple=True, metavar="NAME=VALUE", help="A state that the environment has set.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 @click.option("-o", "--output", type=_NEW, help="Write a .csv or .json file with a column to fill in.")
+@click.option("--force", is_flag=True, help="With --output: replace the file if it exists.")
 def ask(
     arguments: tuple[str, ...],
     name: str | None,
@@ -44,6 +45,7 @@ def ask(
     pairs: tuple[str, ...],
     as_json: bool,
     output: Path | None,
+    force: bool,
 ) -> None:
     """Ask for the points to evaluate next.
 
@@ -55,6 +57,7 @@ def ask(
     (source,) = leading_study(arguments)
     if output is not None:
         check_table(output, READABLE)  # `conbo tell --file` must be able to read the file
+        _check_new(output, force)
     study = create_or_resume(source, name)
     trials = study.ask(number, parse_pairs("A state", study.space.states, pairs) if pairs else None)
     if output is not None:
@@ -301,7 +304,11 @@ def export(
 def _copy(source: str, name: str | None, target: Path, force: bool) -> None:
     from conbo.study.copies import copy_study
 
-    if target.exists() and not force:
-        raise click.UsageError(f"{target} exists already: --force replaces it.")
+    _check_new(target, force)
     copy_study(*location(source, name), target, overwrite=force)
     click.echo(f"Wrote {target}.")
+
+
+def _check_new(path: Path, force: bool) -> None:
+    if path.exists() and not force:
+        raise click.UsageError(f"{path} exists already: --force replaces it.")

@@ -118,7 +118,11 @@ def policy(
     columns of these names already.
     """
     (source,) = leading_study(arguments)
+    if path is not None and pairs:
+        raise click.UsageError("--states reads the states from a file: leave --state out.")
     if output is not None:
+        if path is None:
+            raise click.UsageError("--output needs --states.")
         check_table(output)
     learned = _policy(source, name)
     states = learned.belief.space.states
@@ -157,16 +161,16 @@ def _answer_rows(learned: "Policy", path: Path, output: Path | None, extrapolate
     if taken := [name for name in added if name in columns]:
         raise StudyError(f"'{path}' must not have a column that the policy adds, but has '{taken[0]}'.")
 
-    def state(row: dict[str, Any]) -> "dict[str, Value]":
+    def with_state(row: dict[str, Any]) -> "tuple[dict[str, Any], dict[str, Value]]":
         given = parse_row(space.states, row)
-        return given if extrapolate else space.validate_state(given)
+        return row, given if extrapolate else space.validate_state(given)
 
-    predictions = learned.predict_many(from_rows(path, placed, state), extrapolate=extrapolate)
-    rows = placed.values()
+    known = from_rows(path, placed, with_state)
+    predictions = learned.predict_many([state for _, state in known], extrapolate=extrapolate)
     answers = [
         {**row, **p.action, "predicted_reward": p.mean, "predicted_std": p.std}
         | ({} if p.probability is None else {"predicted_probability": p.probability})
-        for row, p in zip(rows, predictions, strict=True)
+        for (row, _), p in zip(known, predictions, strict=True)
     ]
     if output is not None:
         write_rows(output, answers)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from conbo.direction import Direction
-from conbo.errors import ConboError, PointError, RewardError, SettingError
+from conbo.errors import ConboError, PointError, RewardError, SettingError, StudyError
 from conbo.method_list import DEFAULT_METHOD, Method, listed
 from conbo.optimizer import Optimizer
 from conbo.outcome_constraints import DEFAULT_CONFIDENCE, AtMost, LearnedSettings, checked_confidence
@@ -289,6 +289,8 @@ def from_optuna(study: optuna.Study, states: StatesLike | None = None, **setting
         If `states` is not given and the sampler of the study is not a `ConboSampler`.
     SpaceError
         If the trials do not have the same parameters, or a state is not one of them.
+    StudyError
+        If the `storage` has a study of this name with other settings or with trials.
     ConboError
         If no trial is completed yet, or no action has more than one value.
 
@@ -306,6 +308,11 @@ def from_optuna(study: optuna.Study, states: StatesLike | None = None, **setting
     found = study.get_trials(deepcopy=False)
     own = {"state_distribution": roles.recipe(space), "outcome_constraints": constraints_of(found)}
     made = Study(space, direction=_direction(study), **{**own, **of_sampler, **settings})
+    if made.trials:
+        raise StudyError(
+            f"the study '{made.name}' must be new, but has trials already: "
+            "choose another `name`, or open it with `conbo.open_study`."
+        )
     trials = [trial for trial in trials_of(found, space, distributions) if trial.status == "completed"]
     made.add_trials([{**trial.state, **trial.action, "reward": trial.reward, **_columns(trial)} for trial in trials])
     return made
