@@ -235,7 +235,10 @@ _SEEDS: list[Sweep] = [
     for sweep, repetitions in ((_AMBULANCES, 50), (_WAREHOUSES, 20))
     for habit, label in SEED_LABELS.items()
 ]
-_NOISY_MODELS = [replace(sweep, methods=_MODELS.methods) for sweep in (_AMBULANCES, _WAREHOUSES, _NETWORKS)]
+_NOISY_MODELS = [
+    *(replace(sweep, methods=_MODELS.methods) for sweep in (_AMBULANCES, _WAREHOUSES, _NETWORKS)),
+    replace(_AMBULANCES, methods=with_our_model("peqi")),  # the best rival there
+]
 _PAPERS = ("uniform", "expected-improvement", "peqi", "revi", "mts", "conbo-3", "conbo-5")
 _NOISE_PRIORS = [
     *(replace(sweep, methods=with_either_prior(*_PAPERS)) for sweep in (_AMBULANCES, _WAREHOUSES)),
@@ -260,8 +263,8 @@ _ALTERNATIVES = [
     for problem in sweep.problems
     if problem in GRID_SIZES["optuna"]
     for part in (
-        replace(sweep, problems=[problem], methods=named(DEFAULT_METHOD), seeds=5),  # shared with other figures
-        replace(sweep, problems=[problem], methods=alternatives(problem), seeds=5, final_round=False),
+        replace(sweep, problems=[problem], methods=named(DEFAULT_METHOD), seeds=10),  # shared with other figures
+        replace(sweep, problems=[problem], methods=alternatives(problem), seeds=10, final_round=False),
     )
 ]
 _FRESH_RIVALS = [*named("conbo-5", DEFAULT_METHOD), *with_our_model("conbo-5")]
@@ -275,7 +278,7 @@ _FRESH_SEEDS = [
         methods=[
             *_FRESH_RIVALS,
             *with_wider_prior("uniform", "expected-improvement", "peqi", "conbo-5"),  # clearly better on ten seeds
-            *with_our_model("uniform", "revi"),
+            *with_our_model("uniform", "peqi", "revi"),
         ],
         first_seed=10,
         seeds=40,
