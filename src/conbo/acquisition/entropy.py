@@ -183,7 +183,7 @@ class Information:
         return function
 
     def gains(self, candidates: Tensor, states: Tensor, tables: PeakTables, which: Tensor) -> LineGains:
-        """Compute mutual information (k, m) between the observation at each of k candidates and the peaks of m states.
+        """Compute mutual information (k, m) between the observation at each of k candidates and the peak of each state.
 
         A peak is the best action or the best value of a state.  The candidates are (k, d), and each has m states of its
         own, `states` (k, m, d_s).  `tables` holds functions drawn from the model in these states, and `which` (k, m) is
@@ -246,7 +246,7 @@ class StatesInformed:
         self._information, self._states, self._tables, self._index = information, states, tables, index
 
     def __call__(self, candidates: Tensor, rows: Tensor) -> LineGains:
-        """Compute mutual information (k, m) between the observation at each of k candidates and the peaks of m states.
+        """Compute mutual information (k, m) between the observation at each of k candidates and the peak of each state.
 
         A peak is the best action or the best value of a state.  The candidates are (k, d).  There are several fixed
         sets of m states.  Candidate i is paired with the states of the set with index `rows[i]`.

@@ -3,10 +3,12 @@
     ConBO(s, x) = ∫ KG_c(s'; (s, x)) P[s'] ds'
 
 The value KG_c is a knowledge gradient, or another `StateValue`: how useful an observation at the candidate (s, x) is in
-the state s'.  The integral is computed as a sum over all states, or over some that `quadrature_states.py` chooses.
+the state s'.  If there are few states, the integral is a sum over all of them, otherwise over some that
+`quadrature_states.py` chooses.
 
-Under an average of models (its members), the integral is the weighted sum of the members' integrals.  The integral of a
-member with a small weight uses fewer states, but at least a quarter of those that a single model would get.
+If the model is an average of several models, its members, the integral is the weighted sum of the members' integrals.
+Unless all states are used, the number of states of a member is proportional to its weight, but at least a quarter of
+what a single model would get.
 """
 
 from collections.abc import Callable

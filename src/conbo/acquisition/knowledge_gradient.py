@@ -51,10 +51,11 @@ class Estimator(Protocol):
 
 
 def discrete_gain(mean: Tensor, slope: Tensor, similarity: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the knowledge gradient (...) over q actions, E[max (`mean` + `slope` Z)] - max `mean`, with Z ~ N(0, 1).
+    """Return E[max (`mean` + `slope` Z)] - max `mean`, with Z ~ N(0, 1): the knowledge gradient over q actions.
 
-    Also return its derivatives (..., q) with respect to the slopes.  `similarity` is not used; it is an argument
-    because other estimates of the knowledge gradient, which are called in the same way, need it.
+    Also return its derivatives (..., q) with respect to the slopes.  `mean` and `slope` are (..., q).  `similarity` is
+    not used; it is an argument because other estimates of the knowledge gradient, which are called in the same way,
+    need it.
     """
     lines = expected_max(mean, slope)
     return lines.gain, lines.density

@@ -214,7 +214,9 @@ def read_file(path: Path) -> Iterator[Run]:
 
 
 def open_run(path: Path, settings: RunSettings) -> Run:
-    """Read the run of a file, or create the file if there is none, so that lines can be appended to it.
+    """Read the run in a file to which lines will be appended.
+
+    If the file is missing or has no complete line, it is first written with the header of a new run.
 
     An incomplete last line is removed. Raises RecordError if the file holds several runs, or a run whose settings
     differ from `settings` in a field other than `recipe`.

@@ -19,7 +19,7 @@ OTHER_CODE = "code that they depend on has changed since {versions}"
 
 
 def why_stale(run: Run, task: Task) -> str | None:
-    """The reason why a run is stale, or None if the current code and the task's settings would make the same run."""
+    """The reason why a run is stale, or None if its recipe is unchanged and the current code made or confirmed it."""
     if not run.origins:
         return NO_RECORD
     if run.settings.recipe != task.settings.recipe:

@@ -94,7 +94,7 @@ def _evaluate(reward: Any, noise: float, state: Point, action: Point, generator:
 
 
 def _best_action(function: BaseTestProblem, state: Point) -> dict[str, Value]:
-    """The best action of a state, found by local searches from the best of many Sobol actions."""
+    """The best action for a state, found by local searches from the few best of many Sobol actions."""
     free = [i for i in range(function.dim) if f"x{i}" not in state]
     low, high = (bound[free] for bound in _bounds(function))
     fixed = np.array([float(state.get(f"x{i}", math.nan)) for i in range(function.dim)])

@@ -1,4 +1,4 @@
-"""Plots that check the model: whether its predictions are calibrated, and whether the evaluations cover P[s]."""
+"""Plots that check the model and its data: calibration, validated rewards, and how evaluations cover P[s]."""
 
 from collections.abc import Sequence
 

@@ -13,8 +13,8 @@ value of state     E[μ(s, π(s))] − E[μ(s, x₀)]: what is lost if the state
 
 Rewards are maximized here; those to be minimized are negated. If there are known limits or learned constraints, the
 search for x₀ subtracts a large penalty from the reward in every state where an action violates a limit, or does not
-satisfy the learned constraints with the required confidence. In states where x₀ itself violates a known limit, the
-nearest feasible action is taken instead.
+satisfy the learned constraints with the required confidence. In states where x₀ itself violates a known limit, a
+feasible action nearby is taken instead, if one is found.
 """
 
 from dataclasses import dataclass

@@ -99,9 +99,10 @@ def _has_no_action(row: Mapping[str, Any]) -> bool:
 
 
 class SameAction:
-    """A decision rule with one action for all states; where it is infeasible, the nearest feasible action is taken.
+    """A decision rule with one action for all states.
 
-    The action (d_x,) is in the unit cube.
+    The action (d_x,) is in the unit cube. Where it violates a known limit, a feasible action nearby is taken, if one is
+    found.
     """
 
     def __init__(self, belief: Belief, action: Tensor) -> None:

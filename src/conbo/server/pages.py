@@ -106,7 +106,7 @@ def _files(*folders: str) -> dict[str, Traversable]:
 
 @cache
 def _asset(name: str) -> str | None:
-    """Return the text of the script or style with this name, or None if there is none."""
+    """Return the text of the script or style sheet with this name, or None if there is none."""
     if name == "plotly.js":
         return str(get_plotlyjs())
     known = {**_files("reports"), **_files("server", "static")}

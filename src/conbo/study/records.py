@@ -1,9 +1,10 @@
 """The records of one study in a database: its trials, and which worker may change which of them.
 
-Conflicts between workers are resolved here, in transactions of a few statements. Such a transaction first locks the
-study's row, so that others wait for it. Only one worker at a time may add trials: it holds the *turn*. To take the
-turn, a worker writes its name, and the time at which the turn ends, into the study's row. It then fits its model
-outside of transactions, because that may take a minute. `lost_workers.py` gives the trials of lost workers to others.
+Conflicts between workers are resolved here, in transactions of a few statements. A transaction that changes the status,
+result or owner of a trial first locks the study's row, so that others wait for it. Only one worker at a time may add
+trials: it holds the *turn*. To take the turn, a worker writes its name, and the time at which the turn ends, into the
+study's row. It then fits its model outside of transactions, because that may take a minute. `lost_workers.py` gives the
+trials of lost workers to others.
 """
 
 import json
@@ -351,6 +352,9 @@ def _ownership(trial: Trial, worker: str, now: float, lease: float | None, begun
 
 
 def _storable(text: object) -> str:
-    """Convert an object to a string that every database accepts, with at most MAX_ERROR characters; None becomes ""."""
+    """Convert an object to a string that every database accepts, shortened to MAX_ERROR characters and a remark.
+
+    None becomes "".
+    """
     text = "" if text is None else str(text)
     return shortened(text.replace("\0", "\\0").encode("utf-8", "backslashreplace").decode("utf-8"), MAX_ERROR)

@@ -240,7 +240,7 @@ class Study(TrialTables, Learned, Evaluating, Proofs):
         SpaceError
             If the parameter is unknown or not categorical, or a choice is not new.
         SettingError
-            If `state_distribution` is needed and missing, or there are now too many states or actions for the method.
+            If `state_distribution` is needed and missing, or there would be too many states or actions for the method.
 
         Examples
         --------
