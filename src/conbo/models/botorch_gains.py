@@ -1,4 +1,4 @@
-"""Knowledge gradients under any BoTorch model: the expected rise of a state's highest mean after one more reward.
+"""Knowledge gradients under a BoTorch model: the expected rise of a state's highest mean after one more reward.
 
 The point whose reward is observed next is the candidate.  If its reward is z standard deviations above the prediction,
 the mean at any other point rises by σ̃ z.  The slope σ̃ is the posterior covariance of the noise-free rewards at the
@@ -45,7 +45,7 @@ class PairwisePosterior(Protocol):
 
 @dataclass(frozen=True)
 class BotorchLines:
-    """The posterior means of q actions in each of m states, after one more reward at each of k candidates.
+    """The posterior means of q actions in each of m states, after one more reward at one of k candidates.
 
     Each mean is a line in z, mean + slope z, where the reward is z standard deviations above its prediction.
     """
@@ -59,7 +59,7 @@ class BotorchLines:
 
     @classmethod
     def at(cls, posterior: PairwisePosterior, candidates: Tensor, states: Tensor, actions: Tensor) -> "BotorchLines":
-        """Return the posterior means of q actions in each of m states, after one more reward at each of k candidates.
+        """Return the posterior means of q actions in each of m states, after one more reward at one of k candidates.
 
         The m states and their q actions may differ between candidates: `candidates` are (k, d), `states` (k, m, d_s),
         and `actions` (k, m, q, d_x). If the new reward is z standard deviations above its prediction, the posterior
@@ -134,7 +134,7 @@ class BotorchGains:
         return function
 
     def pooled(self, candidates: Tensor, states: Tensor, actions: Tensor) -> BotorchLines:
-        """Return posterior means of the same p actions in all m states, after one more reward at each of k candidates.
+        """Return posterior means of the same p actions in all m states, after one more reward at one of k candidates.
 
         The m states may differ between candidates: `candidates` are (k, d), `states` (k, m, d_s), and `actions`
         (p, d_x). If the new reward is z standard deviations above its prediction, the posterior mean of an action is
@@ -145,7 +145,7 @@ class BotorchGains:
         return replace(lines, mean=mean, slope=slope)
 
     def lines(self, candidates: Tensor, states: Tensor, actions: Tensor) -> BotorchLines:
-        """Return the posterior means of q actions in each of m states, after one more reward at each of k candidates.
+        """Return the posterior means of q actions in each of m states, after one more reward at one of k candidates.
 
         The m states and their q actions may differ between candidates: `candidates` are (k, d), `states` (k, m, d_s),
         and `actions` (k, m, q, d_x). If the new reward is z standard deviations above its prediction, the posterior

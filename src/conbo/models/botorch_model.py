@@ -44,7 +44,7 @@ class BotorchModel:
         """Create the user's model for standardized rewards, and fit it with BoTorch.
 
         Raises ConboError if the user's function fails or returns no BoTorch model, if the fit fails, or if predictions
-        are not finite.
+        at the observed points are not finite.
         """
         from botorch.exceptions.errors import ModelFittingError
         from botorch.fit import fit_gpytorch_mll
@@ -218,7 +218,7 @@ class BotorchPosterior:
         return BotorchSearch(self, space, actions)
 
     def look_ahead_lines(self, candidates: Tensor, states: Tensor, actions: Tensor) -> BotorchLines:
-        """Return the posterior means of q actions in each of m states, after one more reward at each of k candidates.
+        """Return the posterior means of q actions in each of m states, after one more reward at one of k candidates.
 
         The m states and their q actions may differ between candidates: `candidates` are (k, d), `states` (k, m, d_s),
         and `actions` (k, m, q, d_x). If the new reward is z standard deviations above its prediction, the posterior
@@ -261,8 +261,8 @@ class BotorchSearch:
     def best(self, states: Tensor, starts: int = 4, steps: int = 10) -> BestActions:
         """Search for the actions with the highest posterior mean in states (m, d_s).
 
-        In each state, local searches begin at the best actions of the pool, and `starts` is the number of these
-        searches. Each takes at most ITERATIONS steps. `steps` is ignored, because it limits the steps of Newton's
+        In each state, local searches begin at the best actions of the pool. `starts` is the largest number of these
+        searches, and each takes at most ITERATIONS steps. `steps` is ignored, because it limits the steps of Newton's
         method, and these quasi-Newton searches need more.
         """
         hints = partial(self._promising, k=starts)
@@ -271,7 +271,10 @@ class BotorchSearch:
         return BestActions.joined(found)
 
     def _promising(self, states: Tensor, k: int) -> Tensor:
-        """Return the k actions of the pool with the highest posterior means in each of m states: (m, k, d_x)."""
+        """Return the k actions of the pool with the highest posterior means in each of m states: (m, k, d_x).
+
+        Actions that violate linear constraints come last. A pool with fewer than k actions is returned as a whole.
+        """
         m, p = len(states), len(self.actions)
         joint = torch.cat([states[:, None].expand(m, p, -1), self.actions.expand(m, p, -1)], -1)
         with torch.no_grad():

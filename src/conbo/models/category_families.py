@@ -17,7 +17,7 @@ TYPICAL_LOADING = 0.7  # prior mean of the first column of W, by which all categ
 
 @dataclass(frozen=True)
 class TrendFamily:
-    """The family of kernels with a trend that all states share, and a deviation for each combination of categories."""
+    """The family of kernels with a trend that all categories share, and a deviation for each combination of them."""
 
     states: Columns
     actions: Columns
@@ -58,8 +58,8 @@ class TrendFamily:
         """Return covariances K (r, n, n) of n points for r sets of p parameters, and their pullback.
 
         K = ((σ₀² + δ σ₁²) φ_X + δ σ₃²) φ_C, where φ_X is the correlation of actions, and φ_C that of the states'
-        numeric columns; δ is 1 for equal categories, else 0. σ₀² is the variance of the trend that all states share,
-        σ₁² that of deviations from it, and σ₃² that of the part that does not depend on the action. The pullback
+        numeric columns; δ is 1 for equal categories, else 0. σ₀² is the variance of the trend that all categories
+        share, σ₁² that of deviations from it, and σ₃² that of the part that does not depend on the action. The pullback
         converts a gradient ∂/∂K to the gradient ∂/∂parameters (r, p).
         """
         blocks = CategoryBlocks(self.states, self.actions, self.profile, points, parameters)

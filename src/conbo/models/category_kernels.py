@@ -56,7 +56,7 @@ class CategoryTable(Protocol):
         """
 
     def variance(self, choices: Tensor) -> Tensor:
-        """Return the prior variances (...) in states whose categories have the indices `choices` (..., columns)."""
+        """Return each state's covariance (...) with itself, given the indices of its `choices` (..., columns)."""
 
     def terms(self, columns: int) -> list[CategoryTerm]:
         """Return the terms that add up to this covariance, for the given number of categorical columns."""
@@ -88,7 +88,7 @@ class Trend:
         return same_choices(a, b).mul_(self.difference).add_(self.trend)
 
     def variance(self, choices: Tensor) -> Tensor:
-        """Return the prior variances (...) in states whose categories have the indices `choices` (..., columns)."""
+        """Return each state's covariance (...) with itself, given the indices of its `choices` (..., columns)."""
         total = self.trend + self.difference
         return torch.full(choices.shape[:-1], total, dtype=torch.float64, device=choices.device)
 
@@ -112,7 +112,7 @@ class MultiTask:
 
     W has a row for each choice and few columns. v holds a variance for each choice. With several categorical columns,
     their covariances are multiplied. The number of parameters then grows with the total number of choices, not with
-    the number of combinations. An unseen combination is predicted from observed ones that share choices with it.
+    the number of combinations. An unseen combination is predicted from observed ones with equal or correlated choices.
     """
 
     loadings: tuple[Tensor, ...]  # W of each column, (choices, rank)
@@ -132,7 +132,7 @@ class MultiTask:
         return _product(parts)
 
     def variance(self, choices: Tensor) -> Tensor:
-        """Return the prior variances (...) in states whose categories have the indices `choices` (..., columns)."""
+        """Return each state's covariance (...) with itself, given the indices of its `choices` (..., columns)."""
         columns = zip(self.loadings, self.own, choices.unbind(-1), strict=True)
         return _product([loadings[choice].square().sum(-1) + own[choice] for loadings, own, choice in columns])
 
@@ -280,8 +280,8 @@ class CategoryKernel(Kernel):
     def record(self) -> dict[str, Any]:
         """Return the kernel as plain values, for a saved policy.
 
-        They are the lengthscales, the input warping, the covariance of categories, and `constant`, the variance of the
-        part of the reward that does not depend on the action.
+        They are the profile, the lengthscales, the input warping, the covariance of categories, and `constant`, the
+        variance of the part of the reward that does not depend on the action.
         """
         return {**factors_record(self), **self.categories.record(), "constant": self.constant}
 
@@ -301,8 +301,8 @@ def _constant(variance: float) -> Callable[[Tensor], Tensor]:
 def _picked(tables: list[Tensor], pick: tuple[int, ...]) -> Callable[[Tensor], Tensor]:
     """Return the amplitude function of a `CategoryTerm`: a product of one entry from each table.
 
-    There is one table for each categorical column, with a row for each choice. The row of the entry is the state's
-    choice, and its column is the table's index in `pick`.
+    There is one table for each categorical column, with a row for each choice. The row of an entry is the state's
+    choice in that column. Its column is given by `pick`, which holds one index for each table.
     """
     columns = [table[:, place] for table, place in zip(tables, pick, strict=True)]
 

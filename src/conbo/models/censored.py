@@ -30,10 +30,10 @@ class CensoredPosterior(ExactPosterior):
         return f"{super().__str__()}, clipped rewards"
 
     def look_ahead(self, candidates: Tensor) -> LookAhead:
-        """Prepare predictions of how one more reward at each candidate (c, d) would change the posterior mean.
+        """Prepare predictions of how one more reward at one of c candidates (c, d) would change the posterior mean.
 
         The reward may be clipped, which is treated as additional noise. Where rewards are almost certainly clipped,
-        this noise is so large that the new reward changes nothing.
+        this noise is so large that the new reward changes almost nothing.
         """
         ahead, moments = super().look_ahead(candidates), self.moments(candidates)
         hidden, in_mean, in_variance = hidden_variance(moments.mean, moments.variance, self.floor)
@@ -50,7 +50,7 @@ class CensoredPosterior(ExactPosterior):
     def reward_noise(self) -> Tensor:
         """Variances (n,) of the noise of the observed rewards.
 
-        For a clipped reward, this is not the variance of the pseudo-observation that replaces it.
+        The variances of the pseudo-observations that replace clipped rewards are not included.
         """
         return self.noise_of_rewards
 

@@ -3,8 +3,8 @@
 Pseudo-observations (sites) replace the clipped rewards.  They depend on the hyperparameters, so the search for a mode
 alternates with expectation propagation, which computes the sites.  While the sites are fixed, the search treats them as
 ordinary observations.  The resulting Gaussian log-density has the same gradient as the log evidence that expectation
-propagation estimates.  Each mode defines a model.  All models get the sites of the most probable one, which makes their
-evidence comparable.
+propagation estimates.  Each mode defines a model.  All models get the same sites, computed with one probable model, so
+that their evidence is comparable.
 """
 
 from torch import Tensor

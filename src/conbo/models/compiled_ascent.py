@@ -44,7 +44,7 @@ def ascend(
     of `ActionFunctions`, its `box`, and the arguments of its `maximize`. `first_radius` is the initial radius of the
     trust region, and `constants` holds the fields `mean_constant` and `slope_constant`. The results are the fields of
     `Maxima`: the maximizers, their means, their slopes, and their correlations with `points`. The means and slopes
-    include the constants.
+    include the constants. Of `limits`, only the linear constraints are respected.
     """
     rows, q, features = starts.shape
     n = len(points)

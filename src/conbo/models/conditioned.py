@@ -39,7 +39,7 @@ CHUNK = 4096  # points evaluated at once, so that their covariances with the obs
 
 @dataclass(frozen=True)
 class LookAhead:
-    """What is needed to predict how one more reward at each of c candidates would change posterior means."""
+    """What is needed to predict how one more reward at one of c candidates would change posterior means."""
 
     states: Tensor  # (c, ·), scaled inputs of the candidates' states
     actions: Tensor  # (c, ·), scaled inputs of the candidates' actions
@@ -94,7 +94,7 @@ class Conditioned:
     def observed_noise(self) -> Tensor:
         """Variances (n,) of the noise of the n observations: their total variances minus their prior variances.
 
-        If a pseudo-observation replaces a clipped reward, its variance is returned in place of the reward's noise.
+        For a clipped reward, the variance of the pseudo-observation that replaces it is included.
         """
         return (self.factor.square().sum(-1) - self.kernel.variance(self.states)).clamp_min(0)
 
@@ -204,7 +204,7 @@ class Conditioned:
         return self.weights / precision, precision.rsqrt()
 
     def look_ahead(self, candidates: Tensor) -> LookAhead:
-        """Prepare predictions of how one more reward at each candidate (c, d) would change the posterior mean."""
+        """Prepare predictions of how one more reward at one of c candidates (c, d) would change the posterior mean."""
         here = self.kernel.scaled(candidates)
         cross = self.kernel.covariance(here, self.observed)  # (c, n)
         weights = self.solve(cross.mT).mT

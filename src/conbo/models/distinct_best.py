@@ -1,4 +1,4 @@
-"""Selects the best actions as starting points of local searches, skipping those similar to a better one."""
+"""Selects good actions as starting points of local searches, skipping those similar to one already selected."""
 
 import numpy as np
 import torch
@@ -11,11 +11,12 @@ ALIKE = 0.8  # similarity above which two actions count as the same start
 
 
 def distinct_best(scores: Tensor, similarity: Tensor, k: int) -> Tensor:
-    """Return the indices (m, k) of the k best of p actions in each of m states, skipping those similar to a better one.
+    """Return the indices (m, k) of k of p actions in each of m states, with high scores and not similar to each other.
 
-    `scores` (m, p) ranks the actions in each state. Two actions are similar if their `similarity` (p, p) is above
-    ALIKE. If a state has fewer than k dissimilar actions, the remaining indices are 0. This does no harm,
-    because callers only start local searches from these actions. If k exceeds p, only p indices are returned.
+    Actions are chosen from the highest of the `scores` (m, p) of a state down. An action is skipped if its `similarity`
+    (p, p) to one already chosen is above ALIKE. If fewer than k actions can be chosen, the remaining indices are 0.
+    This does no harm, because callers only start local searches from these actions. If k exceeds p, only p indices are
+    returned.
     """
     k = min(k, scores.shape[-1])
     if compiled.AVAILABLE and scores.device.type == "cpu":

@@ -107,7 +107,7 @@ class ExactPosterior(Conditioned):
         return ExactSearch(self, space, actions)
 
     def look_ahead_lines(self, candidates: Tensor, states: Tensor, actions: Tensor) -> ExactLines:
-        """Return the posterior means of q actions in each of m states, after one more reward at each of k candidates.
+        """Return the posterior means of q actions in each of m states, after one more reward at one of k candidates.
 
         The m states and their q actions may differ between candidates: `candidates` are (k, d), `states` (k, m, d_s),
         and `actions` (k, m, q, d_x). If the new reward is z standard deviations above its prediction, the posterior

@@ -40,7 +40,7 @@ BASINS = 4  # number of local maxima of the posterior mean that are kept for eac
 
 @dataclass(frozen=True)
 class ExactLines:
-    """The posterior means of q actions in each of m states, after one more reward at each of k candidates.
+    """The posterior means of q actions in each of m states, after one more reward at one of k candidates.
 
     Each mean is a line in z, mean + slope z, where the reward is z standard deviations above its prediction.
     """
@@ -88,7 +88,7 @@ class ExactLines:
 
 
 def lines_at(posterior: Conditioned, candidates: Tensor, states: Tensor, actions: Tensor) -> ExactLines:
-    """Return the posterior means of q actions in each of m states, after one more reward at each of k candidates.
+    """Return the posterior means of q actions in each of m states, after one more reward at one of k candidates.
 
     The m states and their q actions may differ between candidates: `candidates` are (k, d), `states` (k, m, d_s),
     and `actions` (k, m, q, d_x). If the new reward is z standard deviations above its prediction, the posterior
@@ -267,8 +267,8 @@ class StatesAhead:
 
         Each function is the posterior mean in one of m states after a new reward at one of k candidates. At node z,
         this reward is z standard deviations above its prediction. At z = 0, the initial action is the best action of
-        the state before the reward. At other nodes, a few Newton steps are taken from each of two possible starts, and
-        the initial action is the better end point.
+        the state before the reward. At other nodes, TRIAL_STEPS Newton steps are taken from each of two possible
+        starts, and the initial action is the better end point.
         """
         best = self._gains.policy(states)
         moving = nodes.nonzero().squeeze(-1)

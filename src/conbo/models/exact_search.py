@@ -1,7 +1,7 @@
 """Search for the action with the highest posterior mean in each of many states, from many initial actions at once.
 
 The pool of actions is scored in all states by one matrix product.  In every state, a Newton ascent starts from each of
-the best pool actions that are not similar to each other.  The ascents in all states are computed as one batch.
+the few best pool actions that are not similar to each other.  The ascents in all states are computed as one batch.
 """
 
 from collections.abc import Callable
@@ -45,8 +45,8 @@ class ActionPool:
     def best(self, states: Tensor, starts: int = 4, steps: int = 10) -> BestActions:
         """Search for the actions with the highest posterior mean in states (m, d_s).
 
-        In each state, local searches begin at promising actions of the pool. `starts` is the number of these searches,
-        and `steps` the largest number of steps of each.
+        In each state, local searches begin at promising actions of the pool. `starts` is the largest number of these
+        searches, and `steps` the largest number of steps of each.
         """
         return BestActions.joined([self._best(chunk, starts, steps) for chunk in states.split(CHUNK)])
 

@@ -196,7 +196,7 @@ class FeatureLimits:
     def inside(self, x: Tensor) -> Tensor:
         """Return q actions x (r, q, width) in each of r states, with infeasible ones moved to feasible ones nearby.
 
-        Actions are given and returned as scaled inputs. An action stays infeasible if its state has no feasible action.
+        Actions are given and returned as scaled inputs. An action stays infeasible if no feasible one is found.
         """
         feasible = torch.from_numpy(self.space.contains(self._points(x).numpy(force=True))).to(x.device)
         if bool(feasible.all()):

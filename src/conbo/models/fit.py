@@ -276,11 +276,11 @@ def refitted(
     noise: Tensor | Expected,
     sites: Sites | None = None,
 ) -> list[Mode]:
-    """Return the modes of one recorded model for new rewards, found by local search from the recorded parameters.
+    """Fit one recorded model to new rewards, and return a list with the mode that a local search finds.
 
-    The record also holds the second derivatives of the log-density at the old mode. They make the search short, because
-    a few more rewards hardly change them. The list is empty if the search fails. If rewards are clipped at a floor, the
-    pseudo-observations `sites` replace them.
+    The search starts from the recorded parameters. The record also holds the second derivatives of the log-density at
+    the old mode. They make the search short, because a few more rewards hardly change them. The list is empty if the
+    search fails. If rewards are clipped at a floor, the pseudo-observations `sites` replace them.
     """
     family = structures.read(record)
     seen = structures.seen_by(family, points)

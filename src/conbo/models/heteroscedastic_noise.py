@@ -25,7 +25,7 @@ LOG_NOISE_BOUNDS = (log(LEAST_NOISE), log(10.0))  # bounds of log σ², for stan
 
 @dataclass(frozen=True)
 class HeteroscedasticNoise:
-    """The variance of the noise as a log-linear function of the point."""
+    """The noise variance as a log-linear function of the point; the logarithm is clamped to LOG_NOISE_BOUNDS."""
 
     columns: Columns  # the columns of a point, those of the state first
     log_level: float  # log σ₀²
