@@ -1,8 +1,8 @@
 """Multi-start local search: quasi-Newton ascent (BFGS) from many starts at once, within bounds and linear limits.
 
 Every start is a row of the arrays, with its own inverse Hessian, active bounds and step length.  One iteration is one
-batched call of the function for all rows.  Steps are computed with NumPy, which takes a quarter of the time that torch
-takes for small arrays.
+batched call of the function for all rows whose searches have not ended.  Steps are computed with NumPy, which takes a
+quarter of the time that torch takes for small arrays.
 """
 
 from collections.abc import Callable
@@ -188,11 +188,12 @@ def ascend(
 def _within(
     limits: RowLimits, rows: NDArray[np.int64], x: Array, slope: Array, inverse: Array, low: Array, high: Array
 ) -> Array:
-    """Return the points (r, d) that maximize r quadratic models around the points x (r, d), within limits and bounds.
+    """Take one Newton step from each of r points x (r, d), and return the new points (r, d), within limits and bounds.
 
-    At x, the models have the gradients `slope` (r, d); `inverse` (r, d, d) are the inverses of their negated Hessians.
-    `rows` (r,) holds the index of the local search to which each point belongs.  A row of x is returned unchanged if no
-    feasible point is found, or if its `slope` or `inverse` is not finite.
+    The step maximizes a quadratic model with gradient `slope` (r, d) at x, where `inverse` (r, d, d) is the inverse of
+    the negated Hessian.  The maximum is clipped to the bounds.  If it then violates a linearized limit, it is replaced
+    by the maximum subject to limits and bounds.  `rows` (r,) holds the index of each point's local search.  A row of x
+    is returned unchanged if no feasible point is found, or if its `slope` or `inverse` is not finite.
     """
     there = (x + _times(inverse, slope)).clip(low, high)
     normals, gaps = limits.tangents(x, rows)

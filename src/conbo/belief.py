@@ -39,7 +39,7 @@ ModelLike: TypeAlias = Model | ModelFactory
 class Belief:
     """All that is known at present: the space, P[s], the observations and the fitted model.
 
-    Points are rows (d,) of the unit cube, with the d_s columns of the state before the d_x columns of the action.
+    Points (d,) are in the unit cube, with the d_s columns of the state before the d_x columns of the action.
     """
 
     space: Space
@@ -84,7 +84,7 @@ class Belief:
     def snap(self, points: Tensor) -> Tensor:
         """Move points (..., d) to valid ones nearby: round integers and categories, and satisfy the known limits.
 
-        In a state without any feasible action, the result violates some limit.
+        A point stays infeasible if no feasible action is found in its state.
         """
         return snap(self.space, points)
 

@@ -126,7 +126,7 @@ class IndependentStates:
     def listed(self, max_states: int = MAX_STATES) -> tuple[Array, Array] | None:
         """Return all states (m, d_s) of positive probability with their probabilities (m,).
 
-        The result is None if there are more than `max_states` states, including those of probability zero.
+        The result is None if there are more than `max_states` states, counting those whose probability rounds to zero.
         """
         sizes = [marginal.n_atoms for marginal in self.marginals]
         if math.prod(sizes) > max_states:

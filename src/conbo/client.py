@@ -112,7 +112,9 @@ class Client:
     @overload
     def ask(self, n: int, state: Point | None = None, *, lease: float = LEASE) -> list[Trial]: ...
     def ask(self, n: int | None = None, state: Point | None = None, *, lease: float = LEASE) -> Trial | list[Trial]:
-        """Suggest the next trial, or several together. Enqueued trials come first.
+        """Suggest the next trial, or several together.
+
+        Enqueued trials come first; with a `state`, only those in that state.
 
         Parameters
         ----------
@@ -121,7 +123,7 @@ class Client:
         state
             The state that the environment has set; by default, the method chooses it.
         lease
-            Seconds for which the trial is yours; `renew` extends them. Afterwards, another worker may get it.
+            Seconds for which the trial is yours; `renew` extends this time. Afterwards, another worker may get it.
 
         Returns
         -------
@@ -131,7 +133,7 @@ class Client:
         Raises
         ------
         PointError
-            If the state does not belong to the space.
+            If the state does not belong to the space or has no feasible action.
         AccessError
             If the service refuses the request.
         """
@@ -167,7 +169,7 @@ class Client:
         TrialError
             If the trial is unknown, has failed, or already has a result that differs from this one.
         RewardError
-            If a value is not one finite number.
+            If a value is not one finite number, or a constrained outcome or a required cost is missing.
         AccessError
             If the service refuses the request.
         """
@@ -181,7 +183,8 @@ class Client:
         Parameters
         ----------
         trial
-            The trial or its number. Nothing happens if it was leased, and another worker has taken it over since.
+            The trial or its number. If it is the trial that `ask` returned, and another worker has taken it over since,
+            nothing happens.
         error
             Why it failed. Without an error, the trial is canceled, and nothing is learned from it.
 

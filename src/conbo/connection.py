@@ -1,4 +1,4 @@
-"""Sends HTTP requests to a service, and repeats them for up to a minute if there is no response."""
+"""Sends HTTP requests to a service, and repeats them for up to a minute if it does not respond or is busy."""
 
 import json
 import random

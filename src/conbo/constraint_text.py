@@ -49,7 +49,7 @@ class LinearConstraint:
 
 
 def parse_constraints(texts: Iterable[str]) -> tuple[LinearConstraint, ...]:
-    """Parse linear constraints, such as "a + b <= 100"; raise SpaceError if one of them is not linear."""
+    """Parse linear constraints, such as "a + b <= 100"; raise SpaceError if one of them is not valid."""
     if isinstance(texts, str) or not isinstance(texts, Iterable):
         raise SpaceError(f"`constraints` must be a sequence of strings, but got {shortened(repr(texts))}.")
     parsed = tuple(map(parse_constraint, texts))
@@ -59,7 +59,7 @@ def parse_constraints(texts: Iterable[str]) -> tuple[LinearConstraint, ...]:
 
 
 def parse_constraint(text: str) -> LinearConstraint:
-    """Parse a linear constraint, such as "a + b <= 100"; raise SpaceError if it is not linear."""
+    """Parse a linear constraint, such as "a + b <= 100"; raise SpaceError if it is not valid."""
     if not isinstance(text, str):
         raise SpaceError(f"a constraint must be a string, but got {shortened(repr(text))}.")
     if not text.strip():

@@ -43,8 +43,8 @@ class CostLearner:
         """Return the total cost of the trials that have ended, and that of the running ones.
 
         If costs are learned, those of running and failed trials are not known, and their expected costs are used
-        instead.  A completed trial without a recorded cost adds nothing, because it was not evaluated for this study:
-        its result was added from elsewhere.
+        instead.  A completed trial without a recorded cost then adds nothing, because it was not evaluated for this
+        study: its result was added from elsewhere.
         """
         ended, running, unknown = 0.0, 0.0, list[Trial]()
         for trial in trials:

@@ -20,7 +20,7 @@ LARGEST_WHOLE = 2**63 - 1  # largest integer in a column of integers
 def rows_of(frame: Any) -> tuple[list[str], list[dict[str, Any]]]:
     """Return the column names of a dataframe, and its rows as dicts of plain values, with None for missing ones.
 
-    Raises SettingError if `frame` is not a dataframe.
+    Raises SettingError if `frame` is not a dataframe, or two of its columns have the same name.
     """
     columns = {str(series.name): _plain(series) for series in _read(frame).iter_columns()}
     return list(columns), [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]

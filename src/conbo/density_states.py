@@ -211,6 +211,6 @@ def _volume_ratio(space: Space, rows: Array) -> Array:
 
 
 def _ceiling(bound: float, space: Space) -> float:
-    """Return an upper bound on the density in the unit cube, given an upper bound on the user's density function."""
+    """Return an upper bound on the result of `_unit_density`, given an upper bound on the user's density function."""
     # with log scales, the volume ratio is largest at the upper ends of the parameters
     return bound * float(_volume_ratio(space, np.ones((1, space.n_state_dims)))[0])

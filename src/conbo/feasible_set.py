@@ -1,7 +1,7 @@
 """The feasible points of a space: those that satisfy its linear limits and that the user's function allows.
 
-Points are rows of the unit cube: the columns of the state, then those of the action.  A point is made feasible by
-moving its action; its state never changes.
+Points are in the unit cube, with the columns of the state before those of the action.  A point is made feasible by
+moving its action; its state never changes, except that integers and categories are rounded to valid values.
 
 =================  ==============================================================================================
 method             result
@@ -128,7 +128,10 @@ class FeasibleSet:
         return best
 
     def has_action(self, states: Array) -> Flags:
-        """Return whether each state (n, d_s) has a feasible action."""
+        """Return whether a feasible action is found in each state (n, d_s).
+
+        With a user's function, the search may miss a small set of feasible actions.
+        """
         points = np.concatenate([states, np.full((len(states), int(self.actions.sum())), 0.5)], axis=1)
         if not self.depends_on_state:
             points = points[:1]

@@ -30,7 +30,7 @@ def plan_validation(
     seed: Sequence[int],
     states: Sequence[Point] | None = None,
 ) -> Validation:
-    """Plan the evaluations that validate a policy and, if a decision rule is given, compare it with the rule.
+    """Plan the evaluations that validate a policy and, if there is a decision `rule`, compare the policy with it.
 
     The evaluations are in the given `states` or, if these are None, in states that are drawn from P[s].  With a rule,
     half of the `evaluations` are for the policy and half for the rule, in the same states.  The policy is evaluated at
@@ -78,7 +78,10 @@ def plan_validation(
 
 
 def best_single_rule(policy: Policy) -> Rule:
-    """Return the rule that always takes the single action with the best expected reward over P[s], under the model."""
+    """Return the rule with the same action in every state: the one with the best expected reward over P[s].
+
+    The expected reward is that of the model. Where the action is infeasible, the nearest feasible one is taken.
+    """
     belief = policy.belief
     states, weights = typical_states(belief)
     chosen = policy.many(belief.space.decode_states(states.numpy()))
@@ -88,7 +91,7 @@ def best_single_rule(policy: Policy) -> Rule:
 
 @dataclass(frozen=True)
 class _Pool:
-    """N states that represent P[s], with their weights: either all states or a sample of them."""
+    """N weighted states over which means are taken: all states, a sample from P[s], or those that the user chose."""
 
     states: list[dict[str, Value]]
     weights: Array  # (N,)
@@ -97,8 +100,7 @@ class _Pool:
     def std_of_mean(self, values: Array) -> float:
         """Return the standard deviation of the mean of `values` (N,), which holds one value for each state of the pool.
 
-        The mean is uncertain because the states are a sample from P[s].  If the pool holds all states, the result is
-        zero.
+        The mean is uncertain if the states are a sample from P[s].  If they are not, the result is zero.
         """
         if self.sampled is None:
             return 0.0

@@ -165,7 +165,7 @@ class GaussianProcess:
         return MultiTaskFamily(coded, actions, profile, self.rank, self.wide_variances)
 
     def fitted_rewards(self, n: int) -> int:
-        """Return m: of n rewards, only the first m are used to fit hyperparameters.
+        """Return m: hyperparameters are fitted to the first m of n rewards, or to 500 of these if m is larger.
 
         Up to a few hundred rewards, m equals n.  Beyond that, m grows in steps, so that most new rewards need no new
         fit.
@@ -177,7 +177,7 @@ class GaussianProcess:
     def begins_with(self, n: int) -> int:
         """Return m: a fit to n rewards tries only those models that are probable given the first m rewards.
 
-        If m equals n, the fit tries all models.
+        The fit tries all models if m equals n, or if none of these models can be fitted.
         """
         from conbo.models.schedule import begins_with
 
@@ -194,7 +194,8 @@ class GaussianProcess:
 
         Posteriors are weighted by their evidence. A `memory` of earlier fits saves time and does not change the result.
         `before` holds the earliest observations, with rewards that are standardized by their own mean and variance. If
-        it is given, only models that are probable for these observations are tried.
+        it is given, only models that are probable for these observations are tried, or all if none of them can be
+        fitted.
         """
         return self.fit_and_average(space, observations, memory, before)[0]
 
@@ -233,7 +234,8 @@ class GaussianProcess:
     def _fits(self, space: Space, observations: Observations, memory: FitMemory, earlier: Sequence[Fit]) -> list[Fit]:
         """Fit models to the observations, and return the most probable ones.
 
-        If there are `earlier` fits, only their models are tried. Results that are in the memory are not computed again.
+        If there are `earlier` fits, only their models are tried, or all models if these cannot be fitted. Results that
+        are in the memory are not computed again.
         """
         import torch
 

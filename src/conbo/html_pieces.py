@@ -30,8 +30,8 @@ def pairs(rows: Iterable[tuple[str, object]], caption: str = "") -> str:
 def line(places: Sequence[float], heights: Sequence[float], description: str) -> str:
     """Return a framed line plot as SVG.
 
-    The line connects points whose x are `places` and whose y are `heights`, all between 0 and 1. `description` is the
-    plot's text alternative.
+    The line connects points with the x-coordinates `places` and the y-coordinates `heights`, all between 0 and 1.
+    `description` is the plot's text alternative.
     """
     width, height = WIDTH - 2 * MARGIN, HEIGHT - 2 * MARGIN
     points = " ".join(

@@ -7,14 +7,14 @@ independent:
 ======  ==================  ==================================================================================
 symbol  here                meaning
 ======  ==================  ==================================================================================
-m, v    ``posterior``       mean and variance of the expected slack, standardized
+m, v    ``posterior``       posterior mean and variance of the expected slack, standardized
 t       ``threshold``       the standardized slack of an action that just satisfies the constraint
 h       ``margins``         (m - t) / √v
 P       ``probability``     Π Φ(h), the probability that the expected outcomes satisfy all constraints
 Φ⁻¹(P)  ``levels``          the quantile of N(0, 1) at P, which is easier to maximize than P
 ======  ==================  ==================================================================================
 
-Points are rows of the unit cube: the columns of the state, then those of the action.
+Points are in the unit cube, with the columns of the state before those of the action.
 
 A policy chooses the best action that seems feasible, so it favors actions whose feasibility is overestimated.  One
 cause of overestimates is errors in the fitted hyperparameters.  A model that is averaged over the hyperparameters is
@@ -64,8 +64,8 @@ class LearnedConstraint:
     def margins(self, points: Tensor) -> Tensor:
         """Return the margins (n,) of points (n, d).
 
-        A margin is the expected slack minus the threshold, divided by the standard deviation of the expected slack.  A
-        slack is the amount by which an outcome satisfies the constraint.
+        A margin is the posterior mean of the slack minus the threshold, divided by the posterior standard deviation,
+        which does not include noise.  A slack is the amount by which an outcome satisfies the constraint.
         """
         variance = self.posterior.variance(points).clamp_min(LEAST_VARIANCE)
         return (self.posterior.mean(points) - self.threshold) / variance.sqrt()
@@ -73,8 +73,8 @@ class LearnedConstraint:
     def margins_and_gradients(self, points: Tensor) -> tuple[Tensor, Tensor]:
         """Return the margins (n,) of points (n, d), and their gradients (n, d) with respect to the points.
 
-        A margin is the expected slack minus the threshold, divided by the standard deviation of the expected slack.  A
-        slack is the amount by which an outcome satisfies the constraint.
+        A margin is the posterior mean of the slack minus the threshold, divided by the posterior standard deviation,
+        which does not include noise.  A slack is the amount by which an outcome satisfies the constraint.
         """
         moments = self.posterior.moments(points)
         variance = moments.variance.clamp_min(LEAST_VARIANCE)

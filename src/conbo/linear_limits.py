@@ -193,8 +193,8 @@ class LinearLimits:
     def redundant(self) -> list[int]:
         """Return the indices of constraints that have no effect.
 
-        Such a constraint holds at every point of the unit cube, or is a multiple of another constraint and looser. Of
-        constraints that are equally tight multiples of each other, all but the first are listed.
+        Such a constraint holds at every point of the unit cube, or it is looser than another constraint that has the
+        same coefficients up to a positive factor. Of equivalent constraints, all but the first are listed.
         """
         low, high = self._ends()
         most = np.maximum(self.coefficients * low, self.coefficients * high).sum(-1)

@@ -301,7 +301,10 @@ class Optimizer:
         self._trials[failed.number] = failed
 
     def find(self, trial: Trial | int) -> Trial:
-        """Return the latest version of a trial, given an older one or its number; raise TrialError if it is unknown."""
+        """Return the latest version of a trial, given an older one or its number.
+
+        Raises TrialError if the number is unknown, or if the given trial has another point than the known one.
+        """
         number = trial.number if isinstance(trial, Trial) else trial
         if isinstance(number, int) and 0 <= number < len(self._trials):
             known_trial = self._trials[number]
@@ -359,7 +362,8 @@ class Optimizer:
     def total_cost(self) -> tuple[float, float]:
         """Return the total cost of the trials that have ended, and the total cost of the running trials.
 
-        A cost that is not known yet is replaced by its expected value.
+        If costs are learned, those of running and failed trials are not known, and their expected costs are used
+        instead.
         """
         return (0.0, 0.0) if self.cost is None else self.learner.total_cost(self.trials)
 

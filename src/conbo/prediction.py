@@ -12,8 +12,8 @@ class Prediction:
     """The action of a policy in a state, and the model's estimate of its expected reward.
 
     The policy takes the action that looks best under the fitted hyperparameters, so an estimate with the same
-    hyperparameters tends to be too good (the winner's curse). To reduce this bias, the estimate is averaged over
-    plausible sets of hyperparameters.
+    hyperparameters tends to be too good (the winner's curse). To reduce this bias, built-in models average the
+    estimate over plausible sets of hyperparameters, except with common random numbers or more than 500 rewards.
 
     Parameters
     ----------

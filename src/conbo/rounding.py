@@ -16,7 +16,7 @@ MOST_DIGITS = 6  # largest number of significant digits of a number with a margi
 
 
 def number(value: float, digits: int = 4) -> str:
-    """Return a number as text with `digits` significant digits; all digits before the decimal point are kept.
+    """Return a number as text, rounded to `digits` significant digits, but not coarser than to an integer.
 
     A number whose absolute value is below 0.001 or at least a million is written with an exponent, and with one
     significant digit fewer (but at least two).
@@ -31,7 +31,8 @@ def number(value: float, digits: int = 4) -> str:
 def with_margin(mean: float, std: float) -> str:
     """Return a mean and its margin of 1.96 standard deviations as text, such as "165.9 ± 7.1".
 
-    Both are rounded to the second significant digit of the margin.
+    Both have as many decimals as the margin needs for two significant digits. There are exceptions for very small and
+    very large numbers.
     """
     margin = NINETY_FIVE * std
     short = number(margin, 2)
@@ -41,9 +42,9 @@ def with_margin(mean: float, std: float) -> str:
 
 
 def as_precise(value: float, std: float) -> str:
-    """Return a number as text, rounded to the second significant digit of its margin, which is 1.96 times `std`.
+    """Return a number as text, with as many decimals as its margin, 1.96 times `std`, needs for two significant digits.
 
-    For example, 165.93 with the margin 7.1 becomes "165.9".
+    For example, 165.93 with the margin 7.1 becomes "165.9". There are exceptions for very small and very large numbers.
     """
     margin = NINETY_FIVE * std
     if value and 0 < max(margin, abs(value)) < SMALLEST_PLAIN:

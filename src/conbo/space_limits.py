@@ -85,7 +85,7 @@ def check_constraint(
 
 
 def check_limits(feasible: FeasibleSet) -> None:
-    """Raise SpaceError if constraints contradict each other, and warn about redundant constraints."""
+    """Raise SpaceError if no point satisfies all linear constraints, and warn about redundant constraints."""
     if feasible.limits is None:
         return
     texts = [repr(constraint.text) for constraint in feasible.limits.constraints]

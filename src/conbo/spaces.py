@@ -233,7 +233,7 @@ class Space:
         Raises
         ------
         PointError
-            If the state or the action does not belong to the space.
+            If the state or the action does not belong to the space; not checked in a space without limits.
         """
         if self.feasible_set is None:
             return True

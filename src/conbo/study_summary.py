@@ -48,7 +48,7 @@ class StudySummary:
     """What a study has learned, according to its model. It prints as two or three sentences.
 
     Standard deviations are the model's uncertainty about its estimates, without the noise of single rewards. In the
-    sentences, ± is 1.96 standard deviations. Without states, `single_action` and the fields after it are None.
+    sentences, ± is 1.96 standard deviations. Without states, `most_to_learn` and the fields after it are None.
 
     Parameters
     ----------
@@ -64,10 +64,11 @@ class StudySummary:
         The highest knowledge gradient among at most 32 typical states: how much the best evaluation in a state is
         expected to improve the best expected reward of that state. It may be higher in other states.
     reward_scale
-        Standard deviation of the observed rewards.
+        Standard deviation of the rewards that the model was fitted to.
     most_to_learn
         Where one more evaluation is expected to gain most: a range of one state parameter, or some of its choices, that
-        accounts for at least half of the expected gains of all states. None if the gains are spread evenly.
+        accounts for at least half of the expected gains of all states. None unless the mean gain there is at least 1.3
+        times the mean over all states.
     single_action
         The best single action for all states, to be taken if the state is not known.
     single_action_value
@@ -222,12 +223,13 @@ def _left_to_learn(belief: Belief, policy: StatePolicy) -> dict[str, Any]:
 
 
 def where_concentrated(space: Space, states: Array, gains: Array, weights: Array) -> Region | None:
-    """Return the region of states where expected gains are most concentrated; None if they are spread evenly.
+    """Return the region of states where expected gains are most concentrated; None if they are not concentrated.
 
-    A region is an interval of one numeric parameter, or some choices of a categorical one, that has at least half of
-    all expected gains. The region with the highest ratio of gain to probability is returned. `states` (m, d_s) are in
-    the unit cube, `weights` (m,) are their probabilities, and `gains` (m,) are their expected gains, already multiplied
-    by these probabilities.
+    Each parameter has one candidate region, with at least half of all expected gains: an interval of a numeric
+    parameter, or some choices of a categorical one. The candidate with the highest ratio of gain to probability is
+    returned, if this ratio is at least 1.3 times that of all states together. `states` (m, d_s) are in the unit cube,
+    `weights` (m,) are their probabilities, and `gains` (m,) are their expected gains, already multiplied by these
+    probabilities.
     """
     total = float(gains.sum())
     if not space.states or not total > 0:
@@ -248,10 +250,11 @@ def where_concentrated(space: Space, states: Array, gains: Array, weights: Array
 
 
 def _interval(places: Array, gains: Array, weights: Array) -> tuple[float, Array]:
-    """Find the interval with the highest ratio of gain to probability, among those with at least half of all gains.
+    """Find the interval with the highest ratio of gain to probability, among short ones with half of all gains.
 
-    Return this ratio, and the ends (2,) of the interval. For m states, `places` (m,) are their positions on the unit
-    interval, `gains` (m,) their gains, which add up to 1, and `weights` (m,) their probabilities.
+    From each state, only the shortest interval that begins there and has at least half of all gains is compared.
+    Return the highest ratio, and the ends (2,) of its interval. For m states, `places` (m,) are their positions on the
+    unit interval, `gains` (m,) their gains, which add up to 1, and `weights` (m,) their probabilities.
     """
     order = np.argsort(places, kind="stable")
     gain, weight = (np.concatenate([[0.0], np.cumsum(part[order])]) for part in (gains, weights))
@@ -282,7 +285,7 @@ def _choices(places: Array, gains: Array, weights: Array) -> tuple[float, Array]
 
 
 def _rounded(low: float, high: float) -> tuple[str, str]:
-    """Return the ends of an interval as strings, with enough digits to tell them apart."""
+    """Return the ends of an interval as strings, with few digits, but nearly always enough to tell them apart."""
     if isinstance(low, int) or low == high or high > 30 * low > 0:
         return number(low, 2 if high > 30 * low else 4), number(high, 2 if high > 30 * low else 4)
     decimals = max(0, 1 - math.floor(math.log10(high - low)))

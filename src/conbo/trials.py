@@ -76,7 +76,7 @@ class Outcomes:
 def outcomes_of(result: object) -> Outcomes:
     """Convert what an objective returned, a number or a mapping with the key 'reward', to `Outcomes`.
 
-    Raises RewardError if it is neither.
+    Raises RewardError if it is neither, or if a value or the name of an outcome is not valid.
     """
     if inspect.isawaitable(result):
         if inspect.iscoroutine(result):

@@ -70,8 +70,8 @@ class Validation:
     expected
         Expected rewards under the model, averaged over P[s]: of the policy and, if there is one, of the rule.
     expected_stds
-        Standard deviations of the means in `expected` and of their difference, due to the sampling of states; zero if
-        the means do not come from a sample.
+        Standard deviations of the means in `expected` and, if there is a rule, of their difference, due to the sampling
+        of states; zero if the means do not come from a sample.
 
     Examples
     --------
