@@ -209,7 +209,7 @@ class ProductFamily:
 
 
 class Features:
-    """The states, or the actions, of n points as kernel inputs, divided by each of r sets of lengthscales."""
+    """The scaled inputs of the states, or of the actions, of n points, for each of r sets of lengthscales."""
 
     def __init__(self, columns: Columns, profile: Profile, points: Tensor, log_lengthscales: Tensor) -> None:
         self._width = len(columns.categories)
@@ -222,7 +222,7 @@ class Features:
 
     @cached_property
     def scaled(self) -> Tensor:
-        """The inputs (r, n, features) of n points, divided by each of r sets of lengthscales."""
+        """The scaled inputs (r, n, features) of n points, for r sets of lengthscales."""
         return self._features * self._scales[:, None, :]
 
     @cached_property

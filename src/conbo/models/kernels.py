@@ -15,8 +15,7 @@ k_X, M(x,x')     ``actions`` (Factor)  κ, correlation between actions
 l                ``lengthscales``      one for every column, in units of the unit cube
 ===============  ====================  ===================================================================
 
-Methods take states and actions as scaled inputs (divided by lengthscales), which `Factor.scaled` makes from unit-cube
-points.
+Methods take states and actions as scaled inputs, which `Factor.scaled` makes from unit-cube points.
 """
 
 from abc import ABC, abstractmethod
@@ -121,7 +120,7 @@ class Kernel(ABC):
         return None
 
     def offset_slope(self, a: Tensor, b: Tensor) -> Tensor | None:
-        """Compute the factor ψ in -ψ (a-b), the gradient of `offset` with respect to the numeric columns of `a`.
+        """Compute ψ: the gradient of `offset` with respect to the numeric columns of `a` is -ψ (a - b).
 
         Parameters
         ----------
@@ -314,10 +313,7 @@ class ProductKernel(Kernel):
         return {"type": "product", **factors_record(self), "outputscale": self.outputscale}
 
     def page_columns(self) -> tuple[int, ...] | None:
-        """Return the columns for which the report's web page needs a table of kernel values: none for this kernel.
-
-        The page computes this kernel from distances.
-        """
+        """Return an empty tuple: the report's web page computes this kernel from distances and needs no tables."""
         return ()
 
 
@@ -332,7 +328,7 @@ def factors_record(kernel: Kernel) -> dict[str, Any]:
     Returns
     -------
     dict
-        Profile, lengthscales and input warping, for the kernel's own `record`.
+        The lengthscales of both factors, and the profile and input warping of actions, for the kernel's own `record`.
 
     Examples
     --------

@@ -115,8 +115,7 @@ class LearnedMaps:
 
         t is the distance from the best reward to the ceiling in units of `reach`, and λ the power. The given map is in
         the units of `rewards`, but may have been learned from only some of them. If its ceiling is not above the best
-        of all `rewards`, a higher ceiling is used. Its distance from the best reward is then the same as when the map
-        was learned.
+        of all `rewards`, the ceiling is raised: it is then as far above the best reward as when the map was learned.
         """
         distance = output.width / (1 - LINEAR_SHARE)  # from the best reward to the ceiling when the map was learned
         ceiling = output.pivot + output.width

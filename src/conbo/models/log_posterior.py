@@ -22,9 +22,9 @@ noise, "varying"   level as for "moderate",        heteroscedastic: log v = leve
 =================  ==============================  ==========================================================
 
 The prior densities of lengthscales, variances and the noise variance v are densities of the value itself, not of its
-logarithm.  Only wide variances have densities of the logarithm.  The "moderate" density of v is proportional to
-c(log v), where c is the density of Cauchy(-4, 1.5).  It is not normalized, because the normalizing constant would be
-the same for every model with learned noise.
+logarithm.  Wide variances are the exception: their prior is a density of the logarithm.  The "moderate" density of v is
+proportional to c(log v), where c is the density of Cauchy(-4, 1.5).  It is not normalized, because the normalizing
+constant would be the same for every model with learned noise.
 """
 
 from collections.abc import Callable
@@ -241,10 +241,11 @@ class LogPosterior:
     def draws(self, parameters: Tensor, pairs: int) -> Tensor:
         """Draw parameters (2 · pairs, p) around a mode from Laplace's approximation N(mode, H⁻¹), within the bounds.
 
-        `parameters` (p,) is the mode, and H is the negated Hessian of the log-density there. Draws come in pairs
-        mode ± step, and are then clamped to the bounds. The random numbers are the same in every call. Steps are
-        computed with a symmetric matrix square root, because it does not depend on the signs of eigenvectors, which
-        differ between platforms.
+        `parameters` (p,) is the mode, and H is the negated Hessian of the log-density there, made positive definite.
+        The first half of the draws is mode + step, and the second half is mode - step, with the same steps. All draws
+        are then clamped to the bounds. The random numbers are the same in every call. Steps are computed with a
+        symmetric matrix square root, because it does not depend on the signs of eigenvectors, which differ between
+        platforms.
         """
         curvatures, directions = torch.linalg.eigh(self._second_derivatives(parameters)[0])
         normal = torch.randn(pairs, len(parameters), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -256,9 +257,9 @@ class LogPosterior:
         """Return the scaled negated Hessian (p, p), the gradient (p,) and the constant mean at a mode (p,).
 
         Hessian and gradient are those of the log-density. The constant mean is the maximum-likelihood mean of the
-        Gaussian process with these parameters.
-        The second derivatives are finite differences of gradients. Each is multiplied by the prior widths of its two
-        parameters, so that the scaled negated Hessian of a normal prior is the identity. The gradient is not scaled.
+        Gaussian process with these parameters. The second derivatives are finite differences of gradients. Each is
+        multiplied by the prior widths of its two parameters, so that the scaled negated Hessian of a normal prior is
+        the identity. The gradient is not scaled.
         """
         steps = torch.where(parameters + DIFFERENCE > self.bounds[:, 1], -DIFFERENCE, DIFFERENCE)
         _, gradients, means = self(torch.cat([parameters[None], parameters + steps.diag()]))
@@ -325,7 +326,10 @@ class LogPosterior:
         )
 
     def noisy_start(self) -> Tensor:
-        """Return parameters (p,) to start a fit from: typical values, but a large noise variance."""
+        """Return parameters (p,) to start a fit from: the first of `starts`, but with a large noise variance.
+
+        The noise must be learned.
+        """
         start = self.starts()[0]
         start[len(start) - 1 - self.n_slopes] = log(MUCH_NOISE)
         return start

@@ -58,7 +58,7 @@ class MainEffectsKernel(Kernel):
         return self.interaction.scale(a, b) + self.action_variance
 
     def scale_slope(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return ψ (..., p, q) in -ψ (a-b), the gradient of `scale` with respect to the numeric columns of `a`.
+        """Return ψ (..., p, q): the gradient of `scale` with respect to the numeric columns of `a` is -ψ (a - b).
 
         `a` and `b` are p and q states as scaled inputs. The kernel without main effects has the same ψ, because the
         added variance is constant.
@@ -77,7 +77,7 @@ class MainEffectsKernel(Kernel):
         return main if own is None else main + own
 
     def offset_slope(self, a: Tensor, b: Tensor) -> Tensor | None:
-        """Return ψ (..., p, q) in -ψ (a-b), the gradient of the offset B with respect to the numeric columns of `a`.
+        """Return ψ (..., p, q): the gradient of the offset B with respect to the numeric columns of `a` is -ψ (a - b).
 
         B is the offset of the kernel without main effects. The result is None if that kernel has no offset. `a` and `b`
         are p and q states as scaled inputs. The state's main effect is left out here, because it has lengthscales of
@@ -163,13 +163,15 @@ class MainEffectsKernel(Kernel):
     def _ratio(self) -> Tensor:
         """Factors that convert scaled inputs of states from the interaction's lengthscales to the main effect's.
 
-        The interaction is the kernel without main effects. Scaled inputs are states divided by lengthscales, and the
-        main effect of the state has lengthscales of its own.
+        The interaction is the kernel without main effects. The main effect of the state has lengthscales of its own.
         """
         return self.state_effect.feature_scales / self.states.feature_scales[self._features]
 
     def _of_effect(self, states: Tensor) -> Tensor:
-        """Rescale states (..., width), given as scaled inputs, to the lengthscales of the state's main effect."""
+        """Return the scaled inputs that the state's main effect uses, rescaled to its lengthscales.
+
+        `states` (..., width) holds all scaled inputs of the states.
+        """
         return states[..., self._features] * self._ratio
 
 
@@ -276,8 +278,8 @@ class MainEffectsFamily(ExtendedFamily):
         """Return parameters (p,) to start a fit from, given the fitted parameters of the family without main effects.
 
         Each variance of the family without main effects starts at a third of its fitted value, and the variance of each
-        main effect at a third of the sum of these fitted values. Loadings do not change. The state's main effect starts
-        with the fitted lengthscales of states.
+        main effect at a third of the sum of these fitted values. The state's main effect starts with the fitted
+        lengthscales of states. All other parameters stay the same.
         """
         own, n_l, n_v = parameters[None].clone(), self.family.n_lengthscales, self.family.n_variances
         total = own[:, n_l : n_l + n_v].exp().sum().log()

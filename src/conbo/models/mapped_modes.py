@@ -40,13 +40,13 @@ def with_mapped_rewards(
     the hyperparameters and the map's parameters, which are fitted jointly. `plain` are the modes without output
     warping, and `noise` is the name of the prior of the noise variance.
 
-    The result is empty in two cases: the median reward equals the best one, or no map on a grid is promising. A map is
-    promising if it raises the highest log-density among the first family's default starts by more than M nats, where M
-    is the `map_margin` for the number of rewards.
+    No search is made, and the result is empty, if the median reward equals the best one, or if no map on a grid is
+    promising. A map is promising if it raises the highest log-density among the first family's default starts by more
+    than M nats, where M is the `map_margin` for the number of rewards.
 
     Otherwise, local searches look for modes of every family. A mode is kept if its log-density exceeds that of every
-    `plain` mode by more than M - EFFECT_REACH nats. If `all_modes` is true, a family contributes all its
-    distinct modes that are kept, otherwise only the best of them.
+    `plain` mode by more than M - EFFECT_REACH nats. If `all_modes` is true, a family contributes all its modes that are
+    kept, otherwise only the best of them.
     """
     points, rewards = plain[0].target.points, plain[0].target.rewards
     maps = learned_maps(rewards)
@@ -91,7 +91,8 @@ def joint_search(
     the Gaussian process is fitted. A row of `starts` (r, p + 2) holds p hyperparameters and the map's parameters log t
     and λ. Here t is the distance from the best reward to the map's ceiling, in units of `maps.reach`, and λ is the
     map's power. `halving` says when a search that lags is dropped. `curvature` (r, p, p) holds estimates of the negated
-    second derivatives with respect to the hyperparameters at the starts; by default, they are computed here.
+    second derivatives with respect to the hyperparameters at the starts; by default, they are computed here. Modes
+    whose log-density is lower than that of the best one by more than HOPELESS_GAP are left out.
     """
     lower, upper = torch.cat([target.bounds, maps.bounds]).T
     starts = starts.clamp(lower, upper)

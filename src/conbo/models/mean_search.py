@@ -1,4 +1,4 @@
-"""Search for the actions with the highest posterior mean in many states, by gradient ascent from given starts."""
+"""Search for the actions with the highest posterior mean in many states, by quasi-Newton ascent from given starts."""
 
 from collections.abc import Callable
 from typing import Protocol

@@ -37,7 +37,7 @@ from conbo.spaces import Space
 class Mixture:
     """A weighted average of the posteriors of several models, which are its members.
 
-    The most probable member comes first, except in an average over drawn hyperparameters, which is not sorted.
+    Members are sorted by weight, the most probable first, except in an average over drawn hyperparameters.
     """
 
     members: tuple[Posterior, ...]
@@ -87,7 +87,7 @@ class Mixture:
         return within + torch.einsum("j,jp,jq->pq", self.weights, *apart)
 
     def prior_variance(self, states: Tensor) -> Tensor:
-        """Return the prior variance (c,) of the noise-free reward in states (c, d_s)."""
+        """Return the weighted mean of the members' prior variances (c,) of the noise-free reward in states (c, d_s)."""
         return self._average([member.prior_variance(states) for member in self.members])
 
     def joint(self, points: Tensor) -> tuple[Tensor, Tensor]:

@@ -69,8 +69,7 @@ class Mode:
     def laplace(self) -> float:
         """The log evidence by Laplace's method.
 
-        If the mode has output warping, `map_margin` is subtracted, so that output warping is used only if it raises the
-        log evidence by more than this margin.
+        If the mode has output warping, `map_margin` is subtracted as a penalty.
         """
         margin = 0.0 if self.output is None else map_margin(len(self.target.points))
         return self.objective + self.log_jacobian + self.peak.log_volume - margin
@@ -114,7 +113,7 @@ class Mode:
 
 
 def map_margin(n: int) -> float:
-    """Return how many nats of log evidence output warping must gain to be used, if there are n rewards."""
+    """Return the penalty in nats on the log evidence of a model with output warping, if there are n rewards."""
     return max(MAP_MARGIN, MAP_MARGIN_PER_REWARD * n)
 
 
@@ -126,7 +125,8 @@ def best_of(modes: Sequence[Mode]) -> Mode:
 def without_repetitions(modes: Iterable[Mode]) -> list[Mode]:
     """Return the modes without those that nearly equal an earlier one.
 
-    A mode is a set of fitted hyperparameters. Only modes of the same kernel and output warping are compared.
+    A mode is a set of fitted hyperparameters. Two modes are compared only if they have the same family of kernels, the
+    same output warping and the same number of hyperparameters.
     """
     kept: list[Mode] = []
     for mode in modes:
@@ -148,11 +148,11 @@ def modes_of_families(
     """Return the fitted modes of every family of kernels, given rewards (n,) at points (n, d).
 
     A mode is a local maximum of the posterior density of the hyperparameters. The search in the first family starts
-    from Sobol points. If `all_modes` is true, every family contributes all its distinct modes, and the search in the
-    next family starts from the one with the highest evidence. Otherwise, a family contributes only the mode with the
-    highest density, from which the search in the next family starts. `noise` holds the known variances (n,) of the
-    rewards' noise, or else the name of the noise's prior. If rewards are clipped at a floor, the pseudo-observations
-    `sites` are used in place of `rewards`.
+    from its `promising_starts`. If `all_modes` is true, every family contributes all modes that `local_search` returns,
+    and the search in the next family starts from the one with the highest evidence. Otherwise, a family contributes
+    only the mode with the highest density, from which the search in the next family starts. `noise` holds the known
+    variances (n,) of the rewards' noise, or else the name of the noise's prior. If rewards are clipped at a floor, the
+    pseudo-observations `sites` are used in place of `rewards`.
     """
     modes: list[Mode] = []
     leader: Mode | None = None
@@ -214,9 +214,10 @@ def with_heteroscedastic_noise(plain: Mode) -> list[Mode]:
 def with_warped_actions(plain: Mode) -> list[Mode]:
     """Fit a variant of the model of `plain`, with input warping, and return a list with its mode.
 
-    The list is empty if the variant raises the log-density too little, if no action is numeric, or if `plain` has input
-    warping already. The log evidence of the variant is set to that of `plain`, plus the gain in log-density at the
-    mode, minus WARP_MARGIN. Laplace's method is not used, because it underrates input warping.
+    The list is empty if the variant raises the log-density too little, or a Newton step promises too little. It is also
+    empty if no action is numeric, or if `plain` has input warping already. The log evidence of the variant is set to
+    that of `plain`, plus the gain in log-density at the mode, minus WARP_MARGIN. Laplace's method is not used, because
+    it underrates input warping.
     """
     family, old = WarpedFamily(plain.target.family), plain.target
     if not family.n_warps or old.kernel(plain.parameters).actions.warp is not None:

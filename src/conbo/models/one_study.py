@@ -165,7 +165,10 @@ class OneStudy:
         return self.whole.even_actions(actions)
 
     def action_search(self, space: Space, actions: Tensor) -> "_Search":
-        """Return an object that searches for the best action of a state, starting from a pool of actions (p, d_x)."""
+        """Return an object that searches for the best action of a state, starting from a pool of actions (p, d_x).
+
+        The argument `space` is ignored, because the joint posterior needs the space of both studies.
+        """
         return _Search(self.whole.action_search(self.space, actions))
 
     def look_ahead_lines(self, candidates: Tensor, states: Tensor, actions: Tensor) -> "_Lines":

@@ -13,7 +13,8 @@ class       g(y), before it is standardized                     use
 
 `LowTail` is a Box-Cox map with pivot p, width τ and power λ; for λ = 0, it is -τ log(1 + (p - y)/τ) below p.
 `learned_maps.py` learns its settings.
-`Limits` clamps the expected reward to the bounds that the user knows.  Noise may move single rewards beyond them.
+`Limits` clamps the expected reward to bounds: those that the user knows, and the floor of clipped rewards.  Noise may
+move single rewards beyond the user's bounds.
 
 The predicted quantity is the expected reward E[g⁻¹(z + ε)], an expectation over ε alone.  Its posterior mean and
 standard deviation are integrals over the posterior of z, which is Gaussian.
@@ -52,7 +53,7 @@ class OutputMap(ABC):
 
     @abstractmethod
     def values(self, rewards: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Map rewards (n,) to values (n,) of the Gaussian process, and return the noise variances (n,) of these values.
+        """Return the values (n,) to which rewards (n,) are mapped, and the noise variances (n,) of these values.
 
         The argument `noise` (n,) holds the noise variances of the rewards. If it is None, the second result is None.
         """

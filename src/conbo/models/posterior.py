@@ -358,7 +358,7 @@ class LooksAhead(Protocol):
 
 
 class KeepsRecords(Protocol):
-    """The capability to describe the posterior by plain values, which JSON can hold, and to rebuild it."""
+    """The capability to describe the posterior by values that can be stored, and to condition it on other data."""
 
     def record(self) -> dict[str, Any] | None:
         """Return the values that a saved policy needs besides the observations; None if the model cannot be saved."""
@@ -387,7 +387,7 @@ class Averages(Protocol):
 
     @property
     def members(self) -> tuple[Posterior, ...]:
-        """The posteriors that are averaged, the most probable first."""
+        """The posteriors that are averaged, the most probable first, except in averages over drawn hyperparameters."""
 
     def most_probable(self, share: float) -> Posterior:
         """Return the average of the most probable models alone: the fewest whose total weight is at least `share`.

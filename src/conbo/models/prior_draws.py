@@ -34,7 +34,7 @@ JITTER = 1e-8  # multiple of the mean variance that is added to the diagonal, be
 
 
 class Covariance(Protocol):
-    """The methods of a kernel that `NystromFeatures` needs; points are scaled inputs (divided by lengthscales)."""
+    """The methods of a kernel that `NystromFeatures` needs; points are given as scaled inputs."""
 
     def covariance(self, a: Features, b: Features) -> Tensor:
         """Return the covariances (..., p, q) between p points a and q points b, given as scaled inputs."""

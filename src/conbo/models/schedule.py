@@ -9,8 +9,8 @@ the same fits as one that was never interrupted.
 number of rewards   what is done
 ==================  =================================================================================
 up to 255           the fit uses every reward; if the number of rewards is at most 6 or one of
-                    8, 10, …, 30, 33, …, it tries all models; otherwise, it tries only the models
-                    that were probable in the last fit that tried all
+                    8, 10, …, 30, 33, …, it tries all models; otherwise, it tries the models that
+                    were probable in the last fit that tried all, and all models only if these fail
 256 to 263          the fit uses every reward, and tries all models
 from 264            the fit uses the first m(n) rewards; the Cholesky factor grows in fixed blocks
 m above 500         the fit uses 500 of the first m rewards, evenly spaced from the first to the last
@@ -28,9 +28,9 @@ SHORT_BLOCK = 32  # rows of a block beyond the first m: one more reward recomput
 
 
 def fitted_rewards(n: int) -> int:
-    """Return how many rewards there were at the latest fit of hyperparameters, if there are n rewards now.
+    """Return m: if there are n rewards, hyperparameters are fitted to the first m of them.
 
-    The fit itself uses at most MOST_FITTED of them.
+    If m exceeds MOST_FITTED, the fit uses only MOST_FITTED of these m rewards.
     """
     step = _steps_until(n)
     return n if step is None else step
@@ -39,7 +39,8 @@ def fitted_rewards(n: int) -> int:
 def begins_with(n: int) -> int:
     """Return the largest m ≤ n such that a fit to m rewards tries all models.
 
-    If m < n, a fit to n rewards tries only the models that were probable in the fit to the first m.
+    If m < n, a fit to n rewards tries the models that were probable in the fit to the first m, and all models only if
+    these fail.
     """
     if n <= FIRST_LOOK or n >= EVERY_REWARD:
         return n

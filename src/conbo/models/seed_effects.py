@@ -216,7 +216,7 @@ class SeededPosterior(ExactPosterior):
         """Return the gradients (c, d) of Σ_i weights[:, i] cov(new reward, reward i) with respect to the c candidates.
 
         The new rewards are at the candidates that `ahead` describes. The sum, with `weights` (c, n), is over the n
-        observed rewards.
+        observed rewards. cov is the prior covariance, effects of seeds included.
         """
         gradient = super().reward_gradient(ahead, weights)
         if self.effect.function is None or not isinstance(ahead, SeededLookAhead):

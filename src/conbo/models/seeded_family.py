@@ -111,7 +111,7 @@ class SeededFamily(ExtendedFamily):
         """Return parameters to start a fit from, given the fitted parameters (p,) of the family without seeds.
 
         The result has these parameters and initial ones for the effects of seeds. The latter are taken from `theirs`
-        (q,), the fitted parameters of another family with effects of seeds, `other`.
+        (q,), the fitted parameters of another family with effects of seeds, `other`, which must have the same `parts`.
         """
         _, lengthscales, variances = other._split(theirs[None])
         return self._joined(parameters[None], lengthscales, variances)[0]

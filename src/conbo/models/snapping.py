@@ -88,7 +88,8 @@ def without_infeasible(
 def feasible_pairs(space: Space, states: Tensor, actions: Tensor) -> Tensor | None:
     """Return flags (..., p): whether actions (p, d_x) satisfy the linear constraints in states (..., d_s).
 
-    None if all actions satisfy them in all states.
+    If the constraints do not depend on the state, there is one row of flags for all states. The result is None if all
+    actions satisfy the constraints in all states.
     """
     violation = violations(space, states, actions)
     return None if violation is None else violation == 0

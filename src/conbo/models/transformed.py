@@ -58,7 +58,7 @@ class TransformedPosterior:
         return self.process.prior_variance(states)
 
     def joint(self, points: Tensor) -> tuple[Tensor, Tensor]:
-        """Posterior mean (c, p) and covariance (c, p, p) of each of c sets of p points (c, p, d)."""
+        """Posterior mean (c, p) and approximate covariance (c, p, p) of each of c sets of p points (c, p, d)."""
         _, covariance = self.process.joint(points)
         flat = points.flatten(0, 1)
         slopes = self._slopes(flat).unflatten(0, points.shape[:2])
@@ -172,7 +172,7 @@ class TransformedPosterior:
         return TransformedPaths(self, self.process.draw_paths(n, generator, features))
 
     def record(self) -> dict[str, Any]:
-        """Return the Gaussian process as plain values, for a saved policy; the entry `output` is the output warping."""
+        """Return the Gaussian process and the output map (entry `output`) as plain values, for a saved policy."""
         return {**self.process.record(), "output": self.output.record()}
 
     def page_record(self, space: Space) -> dict[str, Any] | None:
