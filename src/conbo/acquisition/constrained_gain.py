@@ -24,8 +24,8 @@ P(ζ)        ``feasible``          Π Φ((m + τ̃ ζ - t) / √(v - τ̃²)), t
 Given the ζ of all constraints, (μ + σ̃ z - M) P is a line in z for every action, and the expected maximum of these
 lines is computed exactly.  The expectation over ζ is approximated by a mean over a few quasi-random values, the
 fantasies.  The current utility is a mean over the same fantasies, so gains are never negative.  The maximum is over a
-short list of actions: the policy's action, the candidate's action, and a few actions of the pool.  These few have
-the highest utility if expected rewards and probabilities are replaced by optimistic estimates.
+short list of actions: the policy's action, the candidate's action, and a few actions of the pool.  Each of these few
+has the highest utility of the pool under a different degree of optimism about rewards and probabilities.
 
 This is the constrained knowledge gradient of Ungredda & Branke, "Bayesian Optimization for Constrained Problems"
 (2021), applied in every state.  Their policy maximizes U; ours maximizes the expected reward among the actions that
@@ -58,9 +58,10 @@ POLICY_STARTS = 1  # starts of the search for the policy's action, besides the b
 def state_gains(belief: Belief, actions: Tensor, rule: GainRule) -> StateValue:
     """Return the object that computes knowledge gradients of candidates in states.
 
-    Searches for each state's best action start from the pool `actions` (p, d_x).  `rule` says how a knowledge gradient
-    is computed from the posterior means after the evaluation.  If constraints are learned, `rule` is ignored, and the
-    result is a `ConstrainedGains`, which has its own formula (see the module's docstring).
+    Searches for each state's best action start from the pool `actions` (p, d_x); if `rule.nodes` is None, the best
+    action is sought only in this pool.  `rule` says how a knowledge gradient is computed from the posterior means after
+    the evaluation.  If constraints are learned, `rule` is ignored, and the result is a `ConstrainedGains`, which has
+    its own formula (see the module's docstring).
     """
     if belief.constraints is None:
         return belief.posterior.action_search(belief.space, actions).gains(rule)

@@ -85,8 +85,8 @@ class PredictiveEntropySearch(_EntropySearch):
 
     PES_c is how much the entropy of an observation is expected to fall if a state's best action becomes known.  With
     `estimate="density"`, entropies are computed from estimated densities of the observation.  With "moments", the
-    observation is treated as Gaussian, and only its variances are estimated.  This is cheaper, but makes the result too
-    low.
+    observation given the best action is treated as Gaussian, so that only variances are estimated.  This is cheaper,
+    but makes the result too low.
     """
 
     estimate: str = "density"
@@ -102,8 +102,8 @@ class MaxValueEntropySearch(_EntropySearch):
 
     MES_c is how much the entropy of an observation is expected to fall if a state's best value becomes known.  With
     `estimate="density"`, entropies are computed from estimated densities of the observation.  With "moments", the
-    observation is treated as Gaussian, and only its variances are estimated.  This is cheaper, but makes the result too
-    low.
+    observation given the best value is treated as Gaussian, so that only variances are estimated.  This is cheaper,
+    but makes the result too low.
     """
 
     draws: int = 16384
@@ -167,8 +167,8 @@ class Information:
         """Return a cheap function for screening, from candidates (r, d) to mutual information (r, m).
 
         The mutual information is between the observation at each of r candidates and the peak of each of the m `states`
-        (m, d_s).  A peak is the best action or the best value of a state.  The function is cheap because it treats
-        observations as Gaussian, and uses fewer draws from the model.
+        (m, d_s).  A peak is the best action or the best value of a state.  The function is cheap because it treats the
+        observation given the peak as Gaussian, and uses fewer draws from the model.
         """
         tables, m = self.tables(states, climb=0), len(states)
 

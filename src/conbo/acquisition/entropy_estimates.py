@@ -49,7 +49,7 @@ Estimate = Callable[[Tensor, "PeakTables"], tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True)
 class PeakTables:
-    """For each of c states, N joint posterior draws of the rewards of p actions, each of which may be the best one."""
+    """For each of c states, N joint posterior draws of the expected rewards of p actions that may well be the best."""
 
     points: Tensor  # (c, p, d), the actions with their state, in the unit cube
     whitening: Tensor  # (c, p, p), V Λ^-½
@@ -148,12 +148,12 @@ def moments(slope: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
 
 
 def gaussian_information(b: Tensor, tables: PeakTables) -> Tensor:
-    """Return the mutual information (c,) between the observation Z and the peak of a state, as if Z were Gaussian.
+    """Return the mutual information (c,) between the observation Z and the peak of a state, approximately.
 
-    It is ½ log Var[Z] - ½ E log Var[Z | peak]. Z is the observation at a candidate, the peak is the best action or the
-    best value of a state, and there are c pairs of a candidate and a state. `b` (c, p) are the whitened slopes of the
-    posterior means at p actions as functions of Z (see `whitened`). `tables` holds functions drawn from the model in
-    each of the c states, at these actions.
+    It is ½ log Var[Z] - ½ E log Var[Z | peak], as if Z were Gaussian given the peak. Z is the observation at a
+    candidate, the peak is the best action or the best value of a state, and there are c pairs of a candidate and a
+    state. `b` (c, p) are the whitened slopes of the posterior means at p actions as functions of Z (see `whitened`).
+    `tables` holds functions drawn from the model in each of the c states, at these actions.
     """
     labels = tables.labels
     means, left = outcome(b, tables)

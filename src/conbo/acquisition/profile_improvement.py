@@ -124,7 +124,9 @@ class ProfileAcquisition:
 class StateProfile:
     """The highest posterior quantile over all actions, as a function of the state.
 
-    The quantile is `level` standard deviations above the posterior mean.
+    The quantile is `level` standard deviations above the posterior mean.  If `level` is zero, only actions that satisfy
+    the learned constraints with the required confidence count, if any is found.  With other levels, learned constraints
+    are ignored.
     """
 
     def __init__(self, belief: Belief, actions: Tensor, level: float) -> None:

@@ -57,7 +57,7 @@ class StateRule(Protocol):
 
     @property
     def complete(self) -> bool:
-        """Whether the pool holds all states."""
+        """Whether the weighted sum over the pool is the integral itself, not an estimate of it."""
 
     def around(self, states: Tensor, importance: Tensor | None = None, times: int = 1) -> WeightedStates:
         """Choose, for each of r candidates, the states and weights with which its integral over states is computed.

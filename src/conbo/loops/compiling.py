@@ -1,4 +1,4 @@
-"""Compiles the loops of this package: the first call of any loop compiles all loops that every study needs.
+"""Compiles the loops of this package; the first call of any loop that every study needs compiles all such loops.
 
 Compiling takes several seconds if the cache on disk is empty, and Numba compiles one function at a time in a process.
 So helper processes share the work: each takes the next loop that no other process has claimed, compiles it and stores
@@ -27,8 +27,8 @@ from typing import Any
 from conbo.compiler import AVAILABLE, compiled_with
 from conbo.threads import available_threads
 
-# The modules with loops. Those that take longest to compile come first, so that all processes finish at about the same
-# time.
+# The modules with loops that every study needs. Those that take longest to compile come first, so that all processes
+# finish at about the same time.
 MODULES = (
     "ascent",
     "likelihood",
@@ -97,7 +97,7 @@ class Loop:
             _loops.append(self)
 
     def __call__(self, *arguments: Any) -> Any:
-        """Run the loop; the first call compiles it, or loads its code from the cache."""
+        """Run the loop, after compiling it or loading its code from the cache if that has not been done before."""
         if self._on_demand:
             if not self.signatures:
                 _make_one_ready(self)
@@ -112,7 +112,7 @@ class Loop:
 
     @property
     def signatures(self) -> list[Any]:
-        """Argument types for which the loop has been compiled or loaded: one entry, or none before the first call."""
+        """Argument types for which the loop has been compiled or loaded: one entry, or none before that."""
         return self._compiled.signatures
 
     @property

@@ -28,7 +28,7 @@ def reactions(
     gain: Array,  # (r, m), out: gain from curvature
     scratch: Array,  # (3, m + m · k)
 ) -> None:
-    """Compute how one more reward at each of r candidates changes the posterior means in each of m states.
+    """Compute how one more reward at one of r candidates changes the posterior means in each of m states.
 
     If the reward is z standard deviations (`sd`) above its prediction, the posterior mean of an action rises by
     slope · z. The slopes at each state's basins (local maxima of the posterior mean) are written to `slopes`. The best

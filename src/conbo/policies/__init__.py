@@ -17,7 +17,7 @@ class StatePolicy(Protocol):
     """A policy whose states and actions are rows of tensors, in the unit cube."""
 
     def __call__(self, states: Tensor) -> Tensor:
-        """Return valid actions (m, d_x) for states (m, d_s)."""
+        """Return an action (m, d_x) for each state (m, d_s); it may violate known limits."""
 
 
 class PolicyRecipe(Protocol):

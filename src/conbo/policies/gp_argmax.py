@@ -2,13 +2,13 @@
 
 The cache in `cached_answers.py` avoids searches. How an action is found depends on its state:
 
-=============================================  ===================================================================
+=============================================  ======================================================================
 state                                          how its action is found
-=============================================  ===================================================================
+=============================================  ======================================================================
 was asked for before                           it is in the cache
 highly correlated with a fully searched state  local search from the best of all maxima that full searches found
-any other                                      full search from many starts; the state and its maxima are cached
-=============================================  ===================================================================
+any other                                      full search from several starts; the state and its maxima are cached
+=============================================  ======================================================================
 """
 
 from dataclasses import dataclass

@@ -200,12 +200,14 @@ class Policy:
         dataframe
             The same rows, with a new column for every action parameter, and the new columns `predicted_reward` and
             `predicted_std`. If constraints are learned, there is also `predicted_probability`, the probability that
-            they are satisfied.
+            they are satisfied. New columns replace existing ones of the same name.
 
         Raises
         ------
         PointError
             If a column is missing, or if a state does not belong to the space or has no feasible action.
+        SettingError
+            If `states` is not a dataframe, or two of its columns have the same name.
         ConboError
             If narwhals is not installed.
 

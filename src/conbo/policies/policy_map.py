@@ -1,4 +1,4 @@
-"""Shows a policy in a notebook, as HTML: a line plot for every action, or a table.
+"""Shows a policy in a notebook, as HTML: a line plot for every action parameter, or a table.
 
 Line plots need a single state parameter and no categorical parameters. Otherwise, a table shows the actions of a few
 states.

@@ -55,8 +55,8 @@ class Maximizer:
     acquisition
         A recipe, whose ``build(belief, generator)`` returns the acquisition function.
     screened
-        Number of points whose approximate values are computed first; twice as many if states have more than 50
-        combinations of categories.
+        Number of points whose approximate values are computed first; several times as many if states have more than 50
+        combinations of categories and no state is given.
     starts
         Number of local searches, which start from the best screened points.
     iterations

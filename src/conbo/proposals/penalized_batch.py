@@ -20,7 +20,7 @@ DISTINCT = 0.01  # points with a smaller factor φ are considered the same, and 
 def penalty(belief: Belief, points: Tensor, chosen: Tensor) -> Tensor:
     """Return factors (p, q) that penalize p points (p, d) for their similarity to q already chosen points (q, d).
 
-    A factor is one minus the prior correlation: 0 if two points are the same, and 1 if they are unrelated.
+    A factor is one minus the similarity of two points: 0 if they are the same, and 1 if they are unrelated.
     """
     return 1 - belief.posterior.similarity(points, chosen)
 
