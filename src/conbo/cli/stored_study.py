@@ -55,7 +55,7 @@ class StoredStudy:
         self._records.tell(number, outcomes)
 
     def check(self, outcomes: Outcomes) -> None:
-        """Raise RewardError unless the outcomes have a value for every constraint, and a cost if costs are learned."""
+        """Raise RewardError if a constrained outcome is missing or, if costs are learned, a positive cost."""
         check_told(self._cost, outcomes.measured)
         check_constrained(self._constraints, outcomes.measured)
 

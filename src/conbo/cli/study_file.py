@@ -60,7 +60,7 @@ class StudyFile:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The keyword arguments of `conbo.Study` that the file gives."""
+        """The settings in the file as keyword arguments of `conbo.Study`, without space, name and storage."""
         given = {key: getattr(self, key) for key in ("state_distribution", "outcome_constraints", *_SIMPLE)}
         return {key: value for key, value in given.items() if value is not None}
 

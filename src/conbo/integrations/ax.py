@@ -9,7 +9,8 @@
 | objective "profit", "-loss"     | maximize, minimize                                     |
 | completed trial, mean and sem   | completed trial; noise variance sem² if sem is known   |
 | failed or abandoned trial       | failed trial, if conbo suggested it; otherwise ignored |
-| mean or sem that is not finite  | failed trial, if conbo suggested it; otherwise ignored |
+| NaN or infinite mean            | failed trial, if conbo suggested it; otherwise ignored |
+| infinite sem                    | failed trial, if conbo suggested it; otherwise ignored |
 | arm outside the search space    | ignored                                                |
 """
 
@@ -125,7 +126,7 @@ class AxBridge:
         """Tell the study those results and failures of the experiment's trials that the study does not know yet.
 
         Completed trials that the study did not suggest are added to it. Such a trial is skipped, with a warning, if it
-        is outside the space, or if its mean or its sem is not finite.
+        is outside the space, if its mean is NaN or infinite, or if its sem is infinite.
         """
         trials, results = {trial.number: trial for trial in self.study.trials}, self._results()
         for index, ax_trial in self.client._experiment.trials.items():

@@ -34,8 +34,8 @@ def problem_of(function: BaseTestProblem, state_dims: Sequence[int], state_distr
     Returns
     -------
     Problem
-        The problem, with the function's own noise. The best action of a state is found by local searches from the best
-        of many actions.
+        The problem, with the function's own noise. The best action of a state is found by local searches from the few
+        best of many Sobol actions.
 
     Raises
     ------

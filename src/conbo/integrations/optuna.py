@@ -157,7 +157,10 @@ class ConboSampler(BaseSampler):
         return dict(self._roles.states)
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        """The distributions of the parameters of completed trials; empty before the first trial is completed."""
+        """The distributions of the parameters of completed trials, without parameters that have only one value.
+
+        The result is empty before the first trial is completed, or if no action has more than one value.
+        """
         self._raise_error_if_multi_objective(study)
         distributions = common_distributions(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))
         space = self._roles.space(distributions)

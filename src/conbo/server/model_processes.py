@@ -84,7 +84,7 @@ class ModelProcesses:
     async def call(self, study: str, work: Callable[..., Result], *arguments: Any) -> Result:
         """Run a function in a process, as soon as one is free.
 
-        If the caller is cancelled while the function runs, the process counts as busy until the function has ended.
+        If the caller is canceled while the function runs, the process counts as busy until the function has ended.
 
         Parameters
         ----------

@@ -45,7 +45,7 @@ def create_study(storage: str, description: Mapping[str, Any]) -> str:
 
     Raises
     ------
-    SettingError
+    SettingError, SpaceError, RecordError
         If a setting is invalid, or is a function, which cannot be sent.
     StudyError
         If a study of this name has other settings.

@@ -58,8 +58,8 @@ def listed_record(study: ListedStudy) -> dict[str, Any]:
 def owner_name(worker: Any, key: Any) -> str:
     """Return the name under which trials are leased: the client's label, a slash, and a hash of the idempotency key.
 
-    The slash marks the trials of clients, because the names of the library's own workers have none. A trial of a client
-    can be taken over only when its lease has ended, but a trial of a worker as soon as the worker's process has ended.
+    The slash distinguishes this name from that of a process. A trial of a client can be taken over only when its lease
+    has ended, but a trial of a process as soon as the process has ended.
 
     Parameters
     ----------

@@ -223,8 +223,8 @@ class Service:
     async def tell(self, name: str, number: int, body: dict[str, Any]) -> dict[str, Any]:
         """Record the outcomes of a trial; return whether they count as its result (`stands`), and the trial.
 
-        Outcomes do not count if the trial had already ended with another result, for example from another client. A
-        repeated request changes nothing.
+        Outcomes do not count if the trial had already ended with another result, for example from another client; if
+        the body has no `worker`, TrialError is raised instead. A repeated request changes nothing.
         """
         study = await self.study(name)
         told = Outcomes(body["reward"], body["noise"], with_cost(body["outcomes"], body["cost"]))
@@ -234,7 +234,8 @@ class Service:
         """Record that a trial has failed; return whether the failure counts (`stands`), and the trial.
 
         The failure does not count if the trial had already ended with another result, or was taken over by another
-        worker or client.
+        worker or client. If the body has no `worker`, the failure counts unless the trial has a reward; then TrialError
+        is raised.
         """
         study = await self.study(name)
         return await self._ended(study, number, fail_for, body["worker"], body["error"])

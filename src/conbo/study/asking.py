@@ -115,7 +115,8 @@ def checked_lease(lease: Any) -> float:
 def under_way(optimizer: Optimizer) -> list[Trial]:
     """The trials that count toward a run's number of evaluations: completed ones, and running ones with a lease.
 
-    Running trials without a lease do not count, because their rewards may never be told.
+    Enqueued trials count as leased. Running trials without a lease do not count, because their rewards may never be
+    told.
     """
     return [trial for trial in optimizer.trials if trial.leased or trial.status == "completed"]
 
@@ -125,7 +126,7 @@ def _held(optimizer: Optimizer, owner: str) -> list[Trial]:
 
 
 def _wanted(optimizer: Optimizer, state: Point | None) -> list[Trial]:
-    """The trials of the study whose point has this state, or all its trials if `state` is None."""
+    """The trials in this state, or all trials of the study if `state` is None."""
     valid = None if state is None else optimizer.space.validate_state(state)
     return [trial for trial in optimizer.trials if valid in (None, trial.state)]
 

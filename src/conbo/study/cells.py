@@ -20,7 +20,8 @@ def seed_in(cell: Any) -> int:
 def value_in(parameter: Parameter, cell: Any) -> Any:
     """Convert the text in a cell to a value of the parameter: a number, or one of its choices.
 
-    A cell that cannot be converted is returned unchanged; the space rejects it later.
+    Any other cell is returned unchanged, and the space checks it later. Raises PointError if the text matches two
+    choices, such as 1 and "1".
     """
     if not isinstance(parameter, Categorical):
         return number_in(cell)

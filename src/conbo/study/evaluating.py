@@ -174,7 +174,7 @@ class Evaluating:
         Raises
         ------
         StudyError
-            If this process has no current run of the study.
+            If this `Study` object has no current run. Runs of other processes do not count.
 
         Examples
         --------

@@ -35,7 +35,8 @@ class Objective(Protocol):
         Returns
         -------
         float or mapping
-            The reward, or a mapping with `reward`, optionally `noise` (its variance), and further numbers to record.
+            The reward, or a mapping with `reward`, optionally `noise` (the reward's noise variance), and other
+            numbers to record.
         """
         ...
 
@@ -65,7 +66,8 @@ class SeededObjective(Protocol):
         Returns
         -------
         float or mapping
-            The reward, or a mapping with `reward`, optionally `noise` (its variance), and further numbers to record.
+            The reward, or a mapping with `reward`, optionally `noise` (the reward's noise variance), and other
+            numbers to record.
         """
         ...
 

@@ -22,7 +22,8 @@ class Learned:
         Returns
         -------
         float
-            The total; 0 in a study without costs. If the cost of a trial is not known, its expected cost is used.
+            The total; 0 in a study without costs. If costs are learned, running and failed trials count with their
+            expected costs, and imported results without a cost count as 0.
         """
         return sum(self._shared.up_to_date().total_cost())
 

@@ -29,8 +29,9 @@ class LostWorkers(StudyRows):
         """Find a trial whose lease has ended or whose worker is gone, and lease it to `worker` for `lease` seconds.
 
         Return the trial, or None if there is none. Trials that were enqueued or handed back count as trials whose lease
-        has ended. `in_hand` holds the numbers of trials to skip, such as those that `worker` already evaluates. If
-        `max_lost_workers` workers were lost while evaluating a trial, this trial is recorded as failed and skipped.
+        has ended. `in_hand` holds the numbers of trials to skip, such as those that `worker` already evaluates; other
+        trials that are leased to `worker` may be returned, too. If `max_lost_workers` workers were lost while
+        evaluating a trial, this trial is recorded as failed and skipped.
         """
 
         def left_behind(connection: Connection) -> list[Row[Any]]:

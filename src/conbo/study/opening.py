@@ -8,7 +8,7 @@ from conbo.study.study import Study
 
 
 def open_study(storage: Storage, name: str = "default", *, device: str = "cpu") -> Study:
-    """Open a stored study with the settings that it was created with.
+    """Open a stored study with its stored settings.
 
     Parameters
     ----------

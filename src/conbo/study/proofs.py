@@ -58,7 +58,7 @@ class Proofs:
         objective
             As in `run`. It must evaluate every point anew: stored rewards of the trials would not be fresh.
         evaluations
-            Number of evaluations, in total.
+            Largest number of evaluations, in total.
         states
             States to evaluate in, instead of fresh ones drawn from P[s]. All means are over these states, equally
             weighted. With at least four evaluations per state (two per action), the intervals are for the mean over
@@ -78,8 +78,8 @@ class Proofs:
         Raises
         ------
         ConboError
-            If no trial is completed yet (unless the study has a `prior`), all evaluations failed, or the executor is
-            broken.
+            If no trial is completed yet (unless the study has a `prior`), every state had a failed evaluation, or the
+            executor is broken.
         SettingError
             If `evaluations` is less than 4 (2 in a space without states) or less than twice the number of `states`, or
             another setting is out of range.
@@ -120,13 +120,13 @@ class Proofs:
         rule
             A function of the state that returns the action, one action for all states, a policy, or a table with a
             column for every state and action parameter (a list of rows, or a dataframe). In a table, the row with the
-            nearest state gives the action. The list that `best_observed` returns is accepted too; its states without a
-            completed trial are left out.
+            nearest state gives the action. The list that `best_observed` returns is accepted too; its rows without an
+            action are left out.
         objective
             As in `run`. With an objective, the policy and the rule are also evaluated in the same fresh states, as in
             `validate`. Without one, only the model's predictions are compared.
         evaluations
-            Number of evaluations of the objective, in total; half of them are the policy's.
+            Largest number of evaluations of the objective, in total; half of them are the policy's.
         name
             Name of the rule in sentences and reports.
         states, workers, executor, progress
@@ -141,8 +141,8 @@ class Proofs:
         Raises
         ------
         ConboError
-            If no trial is completed yet (unless the study has a `prior`), all evaluations failed, or the executor is
-            broken.
+            If no trial is completed yet (unless the study has a `prior`), every state had a failed evaluation, or the
+            executor is broken.
         SettingError
             If `name` is empty, is "the best single action" or cannot be encoded in UTF-8, or a setting is out
             of range.

@@ -197,10 +197,10 @@ class Records(LostWorkers):
     def add(self, trials: Sequence[Trial], worker: str, lease: float | None = None, owner: str | None = None) -> bool:
         """Record new trials, and end the worker's turn, which is the sole right to add trials.
 
-        Return False, and record nothing, if the worker no longer had the turn. Trials without a reward are leased to
-        the worker for `lease` seconds, or assigned to it for good if `lease` is None. If an `owner` is given, such as a
-        client that asked through this worker, these trials belong to the owner instead, and their evaluation counts as
-        begun.
+        Return False, and record nothing, if the worker no longer had the turn. Running trials, except enqueued ones,
+        are leased to the worker for `lease` seconds, or assigned to it for good if `lease` is None. If an `owner` is
+        given, such as a client that asked through this worker, these trials belong to the owner instead, and their
+        evaluation counts as begun.
         """
 
         def work(connection: Connection) -> bool:

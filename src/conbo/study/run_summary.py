@@ -31,7 +31,7 @@ class RunSummary:
     retried
         Number of evaluations that were repeated after a failure.
     late
-        Number of results that arrived after another worker had completed the trial.
+        Number of results that arrived after the trial had already ended elsewhere.
     seconds
         Duration of the run, in seconds.
     stopped

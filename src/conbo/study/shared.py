@@ -57,8 +57,8 @@ class SharedOptimizer:
     ) -> list[Trial]:
         """Wait until this worker has the turn to suggest, then add the trials that `choose` returns, and return them.
 
-        Only one worker at a time has the turn. Trials without a reward are assigned to the `owner`, or to the worker if
-        `owner` is None. The assignment is a lease of `lease` seconds, or permanent if `lease` is None.
+        Only one worker at a time has the turn. Running trials, except enqueued ones, are assigned to the `owner`, or to
+        the worker if `owner` is None. The assignment is a lease of `lease` seconds, or permanent if `lease` is None.
         """
         with Heartbeat(self.records, worker) as heartbeat:
             pause = 0.01
@@ -79,9 +79,9 @@ class SharedOptimizer:
         """Add the trials that `choose` returns, and return them, unless another worker has the turn to suggest.
 
         Only one worker at a time has the turn. Return None, and add nothing, if another worker has the turn, or takes
-        it over because `choose` takes too long. Trials without a reward are assigned to the `owner`, or to the worker
-        of the heartbeat if `owner` is None. The assignment is a lease of `lease` seconds, or permanent if `lease` is
-        None.
+        it over because `choose` takes too long. Running trials, except enqueued ones, are assigned to the `owner`, or
+        to the worker of the heartbeat if `owner` is None. The assignment is a lease of `lease` seconds, or permanent if
+        `lease` is None.
         """
         if not self.records.take_turn(heartbeat.worker, TURN_SECONDS):
             return None

@@ -57,8 +57,8 @@ class Study(TrialTables, Learned, Evaluating, Proofs):
     seed
         Seed of all suggestions; 0 by default. The same seed and rewards give the same suggestions.
     initial
-        Number of completed Sobol trials before the method takes over. By default 2 d + 2 for d parameters, at most 20;
-        with a `prior`, 2.
+        Number of completed trials before the method takes over; until then, Sobol points are suggested. By default
+        2 d + 2 for d parameters, at most 20; with a `prior`, 2.
     cost
         What an evaluation costs: a function of state and action, or "learned" if costs are told with the rewards. The
         method then maximizes gain per cost.
@@ -389,7 +389,8 @@ class Study(TrialTables, Learned, Evaluating, Proofs):
         Parameters
         ----------
         trial
-            The trial or its number. Nothing happens if it was leased, and another worker has taken it over since.
+            The trial or its number. A leased trial, given as a `Trial`, is left as it is if another worker has taken
+            it over since.
         error
             Why it failed. From failures with an error, the study learns where evaluations fail, unless it was created
             with ``failures="ignore"``. Without an error the trial is canceled, and nothing is learned from it.

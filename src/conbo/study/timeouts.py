@@ -1,8 +1,9 @@
-"""The timeout of an evaluation: the time that it may take, counted from its beginning.
+"""The timeout of an evaluation: the time that it may take.
 
-The clock of an evaluation starts when the evaluation begins; waiting for a process to start does not count. The loop in
-`run.py` checks the clocks at short intervals. An evaluation whose time is over counts as failed, and is stopped if the
-executor can stop it.
+In a local process, the clock starts when the process is ready, so that the start of the process does not count. In the
+user's executor, the clock starts when the evaluation is submitted, because few executors report when it begins. The
+loop in `run.py` checks the clocks at short intervals. An evaluation whose time is over counts as failed, and is stopped
+if the executor can stop it.
 """
 
 import time
@@ -10,7 +11,7 @@ from math import inf
 
 
 class Timeout:
-    """The time limit of one evaluation, in seconds from its beginning; None stands for no limit."""
+    """The time limit of one evaluation, in seconds since `start` was called; None stands for no limit."""
 
     def __init__(self, seconds: float | None) -> None:
         self._seconds = seconds
@@ -18,7 +19,7 @@ class Timeout:
 
     @property
     def waits(self) -> bool:
-        """Whether there is a limit but the evaluation has not begun, so that its clock does not run yet."""
+        """Whether there is a limit, but the clock has not been started yet."""
         return self._seconds is not None and self.deadline == inf
 
     @property
@@ -27,7 +28,7 @@ class Timeout:
         return time.monotonic() > self.deadline
 
     def start(self) -> None:
-        """Start the clock, because the evaluation has begun."""
+        """Start the clock of the evaluation."""
         if self._seconds is not None:
             self.deadline = time.monotonic() + self._seconds
 

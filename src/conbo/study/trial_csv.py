@@ -87,8 +87,8 @@ def results_of(
 
     The table has a column for every parameter and for the reward, and optionally one for the variance of the reward
     (`noise`) and some for outcomes (such as `outcome:wait`). In a study that chooses seeds (`seeded`), it also has a
-    column for seeds. If there is a column `status`, rows that are not completed are skipped. Other columns are ignored.
-    A string is read as the number or the choice that it stands for.
+    column for seeds. If there is a column `status`, rows whose status is neither empty nor "completed" are skipped.
+    Other columns are ignored. A string is read as the number or the choice that it stands for.
 
     Raises StudyError if a column is missing, or if a value in a row is missing or invalid; the message lists all such
     rows. In the message, `source` is the name of the table, and `places` are the names of its rows; by default, rows
