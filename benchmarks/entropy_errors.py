@@ -5,7 +5,7 @@
 
 For every posterior, the function values at 4 states × 8 actions and the observation at a candidate are drawn jointly
 and counted, which gives the true mutual informations.  They are then estimated with several seeds.  The estimates'
-settings were chosen on the first half of the posteriors.  `scripts/update_reproduction.py` creates the table.
+settings were chosen on posteriors like the first half.  `scripts/update_reproduction.py` creates the table.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Compares a hyperparameter fit of the default kernel with BoTorch's `fit_gpytorch_mll` (same kernel, same priors).
+"""Compares a hyperparameter fit of the product kernel with BoTorch's `fit_gpytorch_mll` (same kernel, same priors).
 
 python benchmarks/fit_cost.py [--json]
 """

@@ -7,8 +7,8 @@
 Parts: states (a suggestion with 500 states compared with one with 5, and its memory), fit (the trend kernel compared
 with BoTorch's MultiTaskGP), suggestion (compared with optimize_acqf and qLogEI on the same model), accuracy (of the
 integral over states with twenty states instead of all), search (the value of a suggestion compared with that of a far
-larger search). There are always seven actions.  Torch uses one thread, and runs of conbo alternate with those that it
-is compared with.  Figures are medians of processor time, which hardly depends on other load, and of wall time.
+larger search). There are always seven action parameters.  Torch uses one thread, and runs of conbo alternate with those
+that it is compared with.  Figures are medians of processor time, which hardly depends on other load, and of wall time.
 """
 
 import resource

@@ -18,7 +18,7 @@ from conbo.belief import Belief
 def optuna_asks(belief: Belief, asks: int = 1) -> Callable[[], None]:
     """Give Optuna's GPSampler the observations of a belief; return a function that asks it several times.
 
-    Before the last ask it knows all observations, before the last but one it knows one less, and so on.
+    At the last ask the sampler knows all observations, at the ask before it all but one, and so on.
     """
     import optuna
 
@@ -134,7 +134,7 @@ def conbo_value_batched(model: SingleTaskGP, point: Tensor, states: Tensor) -> T
 
 
 def one_shot_kg(model: Model, d: int) -> None:
-    """Optimize BoTorch's one-shot knowledge gradient with 64 fantasies over d columns."""
+    """Optimize BoTorch's one-shot knowledge gradient with 64 fantasies over the d-dimensional unit cube."""
     bounds = torch.stack([torch.zeros(d), torch.ones(d)]).double()
     acquisition = qKnowledgeGradient(model, num_fantasies=64)
     optimize_acqf(acquisition, bounds, q=1, num_restarts=10, raw_samples=512)

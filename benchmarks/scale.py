@@ -5,11 +5,12 @@
     python benchmarks/scale.py --device cuda --json         on a GPU, as JSON
     python benchmarks/scale.py --peers                      BoTorch and Optuna as well, up to 2,000 rewards
 
-There are two states and six actions, and rewards are noisy.  `ask_s` is the mean wall time of the ten asks up to n
-rewards, including fits (the first ask fits); `cpu_s` is the processor time of these asks, which depends less on other
-load.  `fit_s` and `suggest_s` are the parts of `ask_s`, and `first_s` is the time of the first ask.  Every size runs
-in its own process, whose peak memory is `peak_mib`.  `regret_ratio`, up to 5,000 rewards, is the opportunity cost of
-the approximate model's policy divided by that of the exact model's policy, averaged over three problems.
+There are two state parameters and six action parameters, and rewards are noisy.  `ask_s` is the mean wall time of the
+ten asks up to n rewards, including the fit of the first ask and any later fits; `cpu_s` is the mean processor time of
+these asks, which depends less on other load.  `fit_s` and `suggest_s` are the parts of `ask_s`, and `first_s` is the
+time of the first ask.  Every size runs in its own process, whose peak memory is `peak_mib`.  `regret_ratio`, up to
+5,000 rewards, is the opportunity cost of the approximate model's policy divided by that of the exact model's policy,
+averaged over three problems.
 """
 
 import argparse
@@ -86,7 +87,10 @@ def data(name: str, n: int, seed: int = 0) -> Observations:
 
 
 def best_rewards(name: str, states: Tensor) -> Tensor:
-    """Return the highest expected reward of each state (m,), by gradient ascent from many starts."""
+    """Return the highest expected rewards (m,) in states (m, d_s).
+
+    They are found by gradient ascent from the eight best of many random actions.
+    """
     function, generator = PROBLEMS[name][0], torch.Generator().manual_seed(1)
     actions = torch.rand(len(states), 2048, D_X, generator=generator, dtype=torch.float64)
     top = function(states[:, None], actions).topk(8, 1).indices
@@ -104,7 +108,7 @@ def best_rewards(name: str, states: Tensor) -> Tensor:
 def regret_ratio(n: int) -> float:
     """Return the opportunity cost with inducing points, divided by that with the exact posterior.
 
-    Both have the same data and hyperparameters.
+    Both have the same data and hyperparameters. The ratio is averaged over all problems.
     """
     states, ratios = sobol(TEST_STATES, D_S, seed=5), []
     for name, (function, _) in PROBLEMS.items():
@@ -126,7 +130,7 @@ def regret_ratio(n: int) -> float:
 
 
 def started(n: int, device: str) -> tuple[Optimizer, Observations]:
-    """Return an optimizer that was told n rewards, and more observations to tell it."""
+    """Return an optimizer that was told n rewards, and these n observations followed by ASKS further ones."""
     more = data("ripples", n + ASKS)
     optimizer = Optimizer(SPACE, seed=0, initial=1, device=device)
     points = more.points[:n].numpy()

@@ -4,10 +4,11 @@
     python benchmarks/state_kernels.py --no-number      categories only
     python benchmarks/state_kernels.py --quick --json   fewer repetitions, as JSON
 
-Every row is a kind of function f(category, number, x) with two actions x: a random wave that all categories share, a
-different wave for each category, a different constant for each category, two groups of categories, or one wave shifted
-a little for each category.  For every kernel, the row has the mean log density of the true values at new points, minus
-that of the product kernel (higher is better), and the opportunity cost of the policy in standard deviations of f.
+Every row is a kind of function f(category, number, x) with two action parameters x.  Most kinds are weighted sums of a
+random wave that all categories share, a different wave for each category, and a different constant for each category.
+The others are two groups of categories, each with its own wave, and one wave that is shifted a little for each
+category.  For every kernel, the row has the mean log density of the true values at new points, minus that of the
+product kernel (higher is better), and the opportunity cost of the policy in standard deviations of f.
 """
 
 import argparse

@@ -4,10 +4,10 @@
     python benchmarks/suggestion_cost.py cost accuracy       some parts only
     python benchmarks/suggestion_cost.py --quick --json      fewer sizes and repetitions, as JSON
 
-Parts: cost (compared with qLogEI), ask (compared with Optuna and Ax), value (one ConBO value with gradient, and
-one-shot qKG), accuracy (of the knowledge gradient in a state), quality (of the suggested point), integral (error of the
-integral over states), growth (of times with the number of rewards), methods (the time of every method). The other
-libraries alternate with conbo; times are medians.
+Parts: cost (compared with qLogEI), batches (of 8 compared with 1), ask (compared with Optuna and Ax), value (one ConBO
+value with gradient, and one-shot qKG), accuracy (of the knowledge gradient in a state), quality (of the suggested
+point), integral (error of the integral over states), growth (of times with the number of rewards), methods (the time of
+every method). The other libraries alternate with conbo; times are medians.
 """
 
 import statistics
@@ -280,9 +280,10 @@ def growth(quick: bool) -> Iterable[Row]:
 
 
 def methods(quick: bool) -> Iterable[Row]:
-    """Time an ask of every method after the model was fitted, with 100 rewards, one state and seven actions.
+    """Time an ask of every method after the model was fitted, with 100 rewards.
 
-    The methods 'scot' and 'gp-c-ocba' have five states, and 'gp-c-ocba' has three values of every action.
+    There are one state parameter and seven action parameters. For 'scot' and 'gp-c-ocba', the state parameter has five
+    values, and for 'gp-c-ocba', every action parameter has three.
     """
     for name, method in METHODS.items():
         states = {"s": Integer(1, 5) if method.needs_finite_states else Real(0, 1)}

@@ -4,10 +4,10 @@
     python benchmarks/suggestion_times.py             ten seeds, five minutes; writes results/suggestion_times.json
     python benchmarks/suggestion_times.py --seeds 2   a trial, which writes nothing
 
-The model is fitted to a third, two thirds and nine tenths of the evaluations of a recorded run, at the points of a
-Sobol design that all methods share, and the next suggestion is timed with one thread. The methods alternate, and a time
-is the sum over the three sizes. If the process had to wait for a core, or used more than one, nothing is written.
-`scripts/update_reproduction.py` puts the ratios into docs/reproduction.md.
+The model is fitted to rewards at the points of a Sobol design that all methods share, and the next suggestion is timed
+with one thread. The design has a third, two thirds and nine tenths as many points as a recorded run has evaluations.
+The methods alternate, and a time is the sum over the three sizes. If the process had to wait for a core, or used more
+than one, nothing is written. `scripts/update_reproduction.py` puts the ratios into docs/reproduction.md.
 """
 
 import argparse
@@ -43,7 +43,7 @@ BATCHES = [Timed(p, m, batch) for p in SIMULATORS for m in BY_PENALTY for batch 
 
 
 def seconds_of(task: Task) -> Iterator[tuple[float, float]]:
-    """Yield the wall time and the CPU time of a suggestion after each of the numbers of evaluations."""
+    """Yield the wall time and the CPU time of a suggestion after each share `SIZES` of the task's evaluations."""
     problem = load_problem(task.settings.problem)
     for share in SIZES:
         settings = replace(task.settings, initial=round(share * task.evaluations))

@@ -483,7 +483,7 @@ def reward(state: Tensor, action: Tensor) -> Tensor:
 
 @cache
 def plane() -> Belief:
-    """Return a belief with a fitted kernel, given fourteen rewards with known noise, for one state and one action."""
+    """Return a belief over one state and one action parameter, fitted to fourteen rewards with known noise variance."""
     space = Space(states={"s": Real(0, SIDE)}, actions={"x": Real(0, SIDE)})
     points, sd = sobol(14, 2, seed=7), 0.2
     noise = sd * torch.randn(len(points), generator=generator(1), dtype=torch.float64)

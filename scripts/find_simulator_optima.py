@@ -170,7 +170,7 @@ def warehouse(demand_enters: DemandEnters) -> Task:
 
 
 def limited(state: Floats, levels: Floats, replications: int, seed: int) -> Floats:
-    """Return the rewards (n, replications) of n stock levels, with a penalty for a mean stock above its limit.
+    """Return the rewards (n, replications) of n actions (n, 8), minus a penalty for a mean stock above its limit.
 
     The limit is tightened by `STOCK_MARGIN`.
     """

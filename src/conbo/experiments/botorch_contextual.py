@@ -1,8 +1,8 @@
 """Expected improvement (EI) with BoTorch: the state is drawn from P[s], and the action maximizes EI in this state.
 
-One model of states and actions (BoTorch's `SingleTaskGP` with its own priors) is refitted whenever there are new
-rewards. The improvement is over the highest posterior mean in the drawn state. The policy takes the action with the
-highest posterior mean.
+One model of states and actions is refitted whenever there are new rewards: BoTorch's `SingleTaskGP` with its own
+priors, or `MixedSingleTaskGP` if a parameter is categorical. The improvement is over the highest posterior mean in the
+drawn state. The policy takes the action with the highest posterior mean.
 """
 
 import warnings

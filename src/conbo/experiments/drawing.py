@@ -112,8 +112,8 @@ def draw_costs(axes: Axes, comparison: Comparison, among: Sequence[str] = ()) ->
     """Draw the mean costs of all methods against evaluations, with their standard errors as bands.
 
     Costs that are negated rewards are drawn as rewards. Other costs get a logarithmic axis if all means are positive.
-    Colors are assigned by the order of the methods in `among`, by default the methods of this comparison. To give a
-    method the same color in every panel of a figure, pass the methods of all panels.
+    Methods without a fixed color (see `style_of`) get one by their order in `among`, by default the methods of this
+    comparison. To give a method the same color in every panel of a figure, pass the methods of all panels.
     """
     lowest = min(float(np.nanmin(comparison.mean(method))) for method in comparison.methods)
     for method in comparison.methods:

@@ -165,7 +165,7 @@ def checked(rule: Rule, what: str, costs: Array, others: Array, margin: float | 
 
     `costs` and `others`, both (seeds,), are the costs of the two methods at the same seeds. `rule` says whether `costs`
     should be "below" `others`, "level" with them, or "not above" them. The last two rules allow a margin, by default a
-    quarter of the mean of `others`. `what` names the comparison in the check's `text`.
+    quarter of the mean absolute value of `others`. `what` names the comparison in the check's `text`.
     """
     differences, gap = paired(costs, others), paired_difference(costs, others)
     if gap.pairs < LEAST_SEEDS:

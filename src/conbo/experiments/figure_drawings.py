@@ -29,7 +29,7 @@ LEAST = 1e-12  # smallest cost that is drawn; lower ones are drawn here, because
 
 
 def draw_sweep(runs: Sequence[Run]) -> Figure:
-    """Draw costs against evaluations, with a panel for each problem."""
+    """Draw costs against evaluations, with a panel for each problem and batch size."""
     return draw_comparisons(compare(runs))
 
 
@@ -54,7 +54,8 @@ def draw_widths(runs: Sequence[Run]) -> Figure:
 def draw_global(runs: Sequence[Run]) -> Figure:
     """Draw final opportunity costs of knowledge-gradient methods against n_z, with a panel for each test function.
 
-    n_z is the number of actions or samples from which a knowledge gradient is estimated.
+    n_z is the number of actions, or of values of the new observation, from which a knowledge gradient is estimated. The
+    costs of other methods are horizontal lines.
     """
     comparisons = compare(runs)
     figure, axes = panels(1, len(comparisons))

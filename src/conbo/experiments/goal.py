@@ -1,8 +1,9 @@
 """Compares conbo's default method with its rivals on each problem, in a table and in one sentence.
 
-A rival is any other method. The best rival is the one with the largest mean difference "final cost of the default
-method minus final cost of the rival", over the seeds that both have. Another rival may be clearly better although its
-mean difference is smaller, so all rivals are tested.
+A rival is any other method; the default method with another model or other simulator seeds is not a rival. The best
+rival is the one with the largest mean difference "final cost of the default method minus final cost of the rival", over
+the seeds that both have. Another rival may be clearly better although its mean difference is smaller, so all rivals are
+tested.
 """
 
 import math

@@ -182,7 +182,7 @@ def line() -> Belief:
 
 @cache
 def plane() -> Belief:
-    """The fitted model of the pictures with states: one state, one action, and fourteen rewards."""
+    """The fitted model of the pictures with states: one state parameter, one action parameter, fourteen rewards."""
     space = Space(states={"s": Real(0, SIDE)}, actions={"x": Real(0, SIDE)})
     points = sobol(14, 2, seed=7)
     state, action = (SIDE * points).unbind(-1)

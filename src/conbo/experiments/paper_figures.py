@@ -98,7 +98,7 @@ def width_problem(function: str, width: float) -> str:
 
 
 def swept_label(name: str, n_z: int) -> str:
-    """The label, such as "kg-hybrid n_z=5", of a knowledge gradient that is estimated from n_z actions or samples of z.
+    """The label, such as "kg-hybrid n_z=5", of a knowledge gradient that is estimated from n_z actions or values of z.
 
     z is the standardized new observation.
     """
@@ -133,7 +133,7 @@ def global_methods() -> list[Method]:
     """The methods that are compared on problems without states (global optimization).
 
     They are Thompson sampling, conbo's default method, and three estimates of the knowledge gradient. Each estimate is
-    run with several numbers n_z of actions or samples, which `KNOWLEDGE_GRADIENTS` lists. The hybrid estimate and
+    run with several values of n_z, which `KNOWLEDGE_GRADIENTS` lists; see `swept_label`. The hybrid estimate and
     Thompson sampling are also run with the model of the default method.
     """
     recipes: dict[str, Callable[[int], StateValueRecipe]] = {

@@ -195,7 +195,8 @@ def read_file(path: Path) -> Iterator[Run]:
     Raises
     ------
     RecordError
-        If a line is damaged, or the trials are not numbered 0, 1, 2, …; the message names the file and the line.
+        If the file is damaged, or its trials are not numbered 0, 1, 2, …; the message names the file and usually
+        the line.
     """
     run: Run | None = None
     for number, line in enumerate(_lines(path), start=1):

@@ -13,7 +13,8 @@ LOCK_SUFFIX = ".lock"
 def run_lock(path: Path) -> Iterator[bool]:
     """Context manager that locks the run whose file is `path`; yields False if another process has the lock, else True.
 
-    The lock is on a separate file, because a run's own file may be replaced. The lock file is never removed.
+    The lock is on a separate file, because a run's own file may be replaced. The lock file remains when the lock is
+    released, except on Windows.
     """
     lock = FileLock(path.with_name(path.name + LOCK_SUFFIX), timeout=0)
     try:

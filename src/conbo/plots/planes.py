@@ -107,7 +107,7 @@ def posterior_surface(
     at
         Values of the other state parameters; by default the middle of P[s].
     problem
-        The problem behind the study, if its best actions are known; they are drawn as well.
+        The problem behind the study, if its best actions are known. They are drawn as well, unless there are no states.
 
     Returns
     -------
@@ -150,7 +150,7 @@ def posterior_surface(
 
 
 def add_policy(figure: go.Figure, view: View, plane: Plane, problem: Problem | None) -> None:
-    """Draw the policy's actions over a plane, and the truly best actions if `problem` defines them."""
+    """Draw the policy's actions over a plane and, if there are states, the best actions that `problem` defines."""
     if not view.space.states:
         best = torch.cat([view.center(), view.actions(view.center()[None])[0]])[None]
         figure.add_trace(dots(*plane.project(best), "policy", POLICY, size=15, symbol="star", cliponaxis=False))

@@ -26,9 +26,11 @@ def policy_map(
     """Draw the policy's actions against one state parameter, with a panel for each action parameter.
 
     Functions are sampled from the posterior, and each function has its own best action in every state. A band holds the
-    middle 80 % of these actions; for a categorical state, bars replace the band. Where it is wide, other actions may
-    well be better. For a categorical action, each choice has a dot, whose size shows for how many of the functions this
-    choice is the best. Without states, each panel is a histogram of the functions' best actions.
+    middle 80 % of these actions; for a categorical state, bars replace the band. Where the band is wide, other actions
+    may well be better. For a categorical action, each choice has a dot, whose size shows for how many of the functions
+    this choice is the best. Without states, each panel is a histogram of the functions' best actions. If the model
+    cannot sample functions, or the policy does not simply take the action with the best posterior mean, only the policy
+    is drawn.
 
     Parameters
     ----------
@@ -101,7 +103,7 @@ def predicted_reward(
     at
         Values of the other state parameters; by default the middle of P[s].
     problem
-        The problem behind the study, if its best rewards are known; they are drawn as well.
+        The problem behind the study, if its best rewards are known. They are drawn as well, unless there are no states.
 
     Returns
     -------

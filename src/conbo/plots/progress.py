@@ -128,7 +128,7 @@ def earlier(belief: Belief, n: int, model: ModelLike) -> Belief | None:
 def timeline(study: Studied) -> go.Figure:
     """Draw when each trial was evaluated, by which worker, and whether it failed.
 
-    Without recorded times, the trials are drawn in the order of their numbers.
+    If no times are recorded, or all are the same, the trials are drawn in the order of their numbers instead.
 
     Parameters
     ----------

@@ -55,8 +55,8 @@ class Problem:
     state_distribution
         P[s], as in `conbo.Study`.
     evaluate
-        ``evaluate(state, action, generator)`` returns one noisy reward. If it also takes a `seed`, all randomness comes
-        from the seed, and evaluations of different actions with the same seed use the same random numbers.
+        ``evaluate(state, action, generator)`` returns one noisy reward. It may also take a `seed`. If one is given, all
+        randomness comes from it, so evaluations of different actions with the same seed use the same random numbers.
     mean_reward
         ``mean_reward(state, action, replications, seed)`` returns the expected reward as a `MeanReward`.
     optimal_action

@@ -50,7 +50,8 @@ def report(study: Studied, path: str | Path, *, problem: Problem | None = None) 
     path
         A file whose name ends in .html or .htm. An existing file is overwritten.
     problem
-        The problem behind the study, if its best actions and rewards are known; they are drawn as well.
+        The problem behind the study, if its best actions and rewards are known. They are drawn as well, unless there
+        are no states.
 
     Raises
     ------
