@@ -1,4 +1,4 @@
-"""A client of the service that `conbo serve` runs: a study's methods over HTTP, with only the standard library."""
+"""A client of the service that `conbo serve` runs: most methods of a study, over HTTP, without torch or a database."""
 
 from __future__ import annotations
 

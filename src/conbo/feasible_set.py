@@ -280,10 +280,7 @@ def _even_steps(d: int) -> Array:
 
 @cache
 def _multipliers() -> NDArray[np.int64]:
-    """Return pseudo-random integers (v, 2), for v pseudo-random versions of a point.
-
-    Row i holds the two factors by which `_scrambled` multiplies columns of the point to compute version i.
-    """
+    """Return the pseudo-random factors (versions, 2) with which `_scrambled` computes versions of a point."""
     return np.random.RandomState(0).randint(100, 2000, size=(SCRAMBLES_OF_FUNCTION + CHORDS, 2))
 
 

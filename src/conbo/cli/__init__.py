@@ -1,4 +1,4 @@
-"""The command line `conbo`: the list of commands, and how they are loaded, run and ended.
+"""The command-line interface `conbo`: the list of commands, how they are loaded and run, and their exit codes.
 
 The module of a command is imported only when the command is called, and torch only when it is needed, so that
 `conbo --help` is quick. The exit code is 0 for success, 1 for an error, 2 for wrong usage, 3 if there was nothing to do

@@ -175,12 +175,13 @@ def run(
 ) -> int:
     """Evaluate an objective until the study has N evaluations.
 
-    OBJECTIVE is module:function or path/to/file.py:function, a function of state and action, both dicts, that returns
-    a number. With --command, give a program instead. In its command line, {x} is replaced by the value of the state or
-    action parameter x. No shell is involved. The last line that the program prints is the reward. With common random
-    numbers, the seed is the third argument of the function, or {seed} in the command line.
+    OBJECTIVE is module:function or path/to/file.py:function. The function takes state and action, both dicts, and
+    returns the reward, or a dict with "reward" and the other outcomes. With --command, give a program instead. In its
+    command line, {x} is replaced by the value of the state or action parameter x. No shell is involved. The last line
+    that the program prints is the reward. With common random numbers, the seed is the third argument of the function,
+    or {seed} in the command line.
 
-    The first run creates the study, and later runs continue it, however the last one ended.
+    With a study file, the first run creates the study, and later runs continue it, however the last one ended.
     """
     source, objective = source_and_objective(arguments, command, timeout)
     if source.endswith(".toml"):

@@ -40,7 +40,10 @@ class Duel(NamedTuple):
 
     @property
     def standing(self) -> Standing:
-        """Whether the default method is "worse" than some rival; otherwise "better" than the best rival or "level"."""
+        """The word "worse" if some rival is better than the default method; otherwise "better" or "level".
+
+        The latter two compare it with the best rival.
+        """
         return "worse" if self.ahead else standing(self.comparison, self.rival, self.gap)
 
 

@@ -63,7 +63,7 @@ StatesLike = Mapping[str, MarginalRecipe] | Iterable[str]
 
 @dataclass(frozen=True)
 class _Roles:
-    """The parameters that are states, with their distributions, and the known limits on actions."""
+    """The parameters that are states, with the marginals of P[s] (no Optuna distributions), and known limits."""
 
     states: dict[str, MarginalRecipe]
     constraints: tuple[str, ...] = ()

@@ -222,7 +222,7 @@ class BotorchPosterior:
 
         The m states and their q actions may differ between candidates: `candidates` are (k, d), `states` (k, m, d_s),
         and `actions` (k, m, q, d_x). If the new reward is z standard deviations above its prediction, the posterior
-        mean of an action is the line mean + slope z.
+        mean of an action becomes `mean` + `slope` z, a line in z.
         """
         return BotorchLines.at(self, candidates, states, actions)
 

@@ -92,7 +92,7 @@ def lines_at(posterior: Conditioned, candidates: Tensor, states: Tensor, actions
 
     The m states and their q actions may differ between candidates: `candidates` are (k, d), `states` (k, m, d_s),
     and `actions` (k, m, q, d_x). If the new reward is z standard deviations above its prediction, the posterior
-    mean of an action is the line mean + slope z.
+    mean of an action becomes `mean` + `slope` z, a line in z.
     """
     ahead, rows = posterior.look_ahead(candidates), state_rows(posterior, states)
     features, shape = posterior.kernel.actions.scaled(actions), states.shape[:2]

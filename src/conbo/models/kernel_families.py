@@ -238,10 +238,10 @@ class Features:
 
 
 class Block:
-    """The correlation φ between the states, or between the actions, of all pairs of n points, and its slope ψ.
+    """The correlation φ between the states, or between the actions, of all pairs of n points.
 
-    Both are tables (r, n, n), for r sets of lengthscales. The gradient of φ(a, b) with respect to the scaled inputs a
-    is -ψ (a-b).
+    `value` holds φ, and `slope` the factor ψ of its gradient: with respect to the scaled inputs a, the gradient of
+    φ(a, b) is -ψ (a-b). Both are tables (r, n, n), for r sets of lengthscales.
     """
 
     def __init__(self, features: Features, profile: Profile) -> None:

@@ -218,7 +218,7 @@ class Mixture:
         return MixturePaths(paths) if len(paths) == len(drawn) else None
 
     def record(self) -> dict[str, Any] | None:
-        """Return the records of the averaged models, each with its weight; None if a model has no record."""
+        """Return what a saved policy needs of each averaged model, and its weight; None if one cannot be saved."""
         records = [member.record() for member in self.members]
         if any(record is None for record in records):
             return None

@@ -179,7 +179,7 @@ class LineGains:
 
 
 class LookAheadLines(Protocol):
-    """Posterior means of q actions in each of m states, as functions of one more reward at each of k candidates.
+    """Posterior means of q actions in each of m states, as functions of one more reward at one of k candidates.
 
     If the new reward at a candidate is z standard deviations above its prediction, a posterior mean is `mean` +
     `slope` z.
@@ -191,7 +191,7 @@ class LookAheadLines(Protocol):
 
     @property
     def slope(self) -> Tensor:
-        """Slopes (k, m, q): how strongly posterior means react to a new reward at each of k candidates.
+        """Slopes (k, m, q): how strongly posterior means react to a new reward at one of k candidates.
 
         The means are those of q actions in each of m states. If the new reward is z standard deviations above its
         prediction, a mean rises by slope · z.

@@ -184,7 +184,7 @@ class Kernels:
 
 @dataclass
 class Ensemble:
-    """Many networks that are trained at the same time."""
+    """Many independent networks, each with its own data set, that are trained at the same time."""
 
     data: StackedImages
     data_sets: Tensor  # (networks,), the number of each network's data set

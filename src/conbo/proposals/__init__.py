@@ -44,7 +44,8 @@ class Suggestion:
 class Proposal(Protocol):
     """Chooses the points to evaluate next; implementations are frozen dataclasses of settings.
 
-    If the suggestions have an `expected_gain`, the class attribute ``knows_gains`` is True.
+    A class whose suggestions have an `expected_gain` must set the class attribute ``knows_gains = True``; otherwise the
+    gain is ignored.
     """
 
     def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Suggestion:

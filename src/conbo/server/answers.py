@@ -1,4 +1,7 @@
-"""JSON responses of the service; an error becomes a response with the library's message and a suitable HTTP status."""
+"""JSON responses of the service; an error becomes a response with a suitable HTTP status and a message.
+
+The message is the library's own if the request is at fault, and a general one if the database or the service is.
+"""
 
 import json
 import logging
