@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+from scipy import stats
 
-from conbo.confidence_interval import interval, magnitude
+from conbo.confidence_interval import interval, magnitude, share_interval
 from conbo.spaces import Array
 from conbo.stratified_draws import Draws, draw_each, draw_similar
 
@@ -121,3 +122,20 @@ def test_a_magnitude_is_exact() -> None:
     assert (magnitude(values) * (values / magnitude(values))).tolist() == values.tolist()
     assert magnitude(np.array([5e-324])) == 5e-324
     assert magnitude(np.zeros(2)) > 0
+
+
+@pytest.mark.parametrize("n_true", [0, 1, 7, 10])
+def test_the_interval_of_a_share_is_wilsons(n_true: int) -> None:
+    found = share_interval([True] * n_true + [False] * (10 - n_true), [0.1] * 10)
+    wilson = stats.binomtest(n_true, 10).proportion_ci(method="wilson")
+    assert found.mean == pytest.approx(n_true / 10)
+    assert (found.low, found.high) == pytest.approx((wilson.low, wilson.high), abs=1e-4)
+
+
+def test_a_share_counts_states_by_their_weights() -> None:
+    found = share_interval([True, False, False], [2, 1, 1])
+    assert found.mean == pytest.approx(0.5)
+    narrow = share_interval([True, True, False, False], [1, 1, 1, 1])
+    assert found.margin is not None
+    assert narrow.margin is not None
+    assert found.margin > narrow.margin

@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from conbo.belief import Belief
 from conbo.confidence_interval import Interval
 from conbo.direction import sign_of
 from conbo.fresh_states import rule_actions
@@ -16,7 +18,8 @@ from conbo.policies.policy import Policy
 from conbo.policies.policy_value import mean_over_states, typical_states
 from conbo.policies.rules import Rule
 from conbo.rounding import MARGIN_IN_WORDS, NINETY_FIVE, as_precise, with_margin
-from conbo.validation import Validation, difference_in_words
+from conbo.threads import threads_for
+from conbo.validation import Validation, breaks_more, difference_in_words
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,13 @@ class Comparison:
         Standard deviation of that estimate.
     validation
         The result of new evaluations of the policy and the decision rule in the same states; None if there are none.
+    policy_probability
+        Probability that the policy's action satisfies all learned constraints, averaged over P[s]; None if there are
+        no learned constraints.
+    rule_probability
+        The same probability for the decision rule.
+    confidence
+        Least probability with which actions must satisfy all learned constraints; None if there are none.
 
     Examples
     --------
@@ -63,19 +73,35 @@ class Comparison:
     difference: float
     difference_std: float
     validation: Validation | None = None
+    policy_probability: float | None = None
+    rule_probability: float | None = None
+    confidence: float | None = None
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """A sentence with the model's estimates and, if there are new evaluations, sentences with their results."""
+        """Sentences with the model's estimates and, if there are new evaluations, with their results.
+
+        Neither of the two is called better if it breaks constraints more often than the other, and more often than
+        `confidence` permits.
+        """
         verb = "is worth" if self.maximize else "costs"
         margin = NINETY_FIVE * self.difference_std
         better = Interval(self.difference, self.difference - margin, self.difference + margin)
+        fault, probabilities = "", []
+        if self.policy_probability is not None and self.rule_probability is not None and self.confidence is not None:
+            ours, theirs = self.policy_probability, self.rule_probability
+            if breaks_more(better, 1 - ours, 1 - theirs, self.confidence):
+                fault = "satisfies the constraints too rarely"
+            probabilities = [
+                f"The policy satisfies the learned constraints with a mean probability of {ours:.3f} "
+                f"and {self.rule_name} with {theirs:.3f}; {self.confidence:g} is required."
+            ]
         by_model = (
             f"By the model, the policy {verb} {with_margin(self.policy_value, self.policy_value_std)} and "
             f"{self.rule_name} {as_precise(self.rule_value, self.policy_value_std)}: "
-            f"{difference_in_words(better, False, self.maximize)}."
+            f"{difference_in_words(better, self.rule_name, self.maximize, fault)}."
         )
-        return (by_model, *(() if self.validation is None else self.validation.sentences))
+        return (by_model, *probabilities, *(() if self.validation is None else self.validation.sentences))
 
     def __str__(self) -> str:
         measured = "" if self.validation is None else "; of what was measured, it is a 95 % interval"
@@ -107,6 +133,7 @@ def compare_by_model(policy: Policy, rule: Rule, rule_name: str, validation: Val
     )
     value, std = mean_over_states(belief, ours, weights)
     rule_value, rule_std = mean_over_states(belief, theirs, weights)
+    probabilities = [_mean_probability(belief, points, weights) for points in (ours, theirs)]
     _, difference_std = mean_over_states(belief, torch.cat([ours, theirs]), torch.cat([weights, -weights]))
     return Comparison(
         rule_name=rule_name,
@@ -118,4 +145,17 @@ def compare_by_model(policy: Policy, rule: Rule, rule_name: str, validation: Val
         difference=value - rule_value,
         difference_std=difference_std,
         validation=validation,
+        policy_probability=probabilities[0],
+        rule_probability=probabilities[1],
+        confidence=None if belief.constraints is None else belief.constraints.confidence,
     )
+
+
+def _mean_probability(belief: Belief, points: Tensor, weights: Tensor) -> float | None:
+    """Return the probability that points (m, d) satisfy all learned constraints, averaged with `weights` (m,).
+
+    The result is None if there are no learned constraints.
+    """
+    with threads_for(len(belief.observations)), torch.no_grad():
+        probability = belief.probability(points)
+    return None if probability is None else float(weights @ probability)

@@ -28,6 +28,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from conbo.parameters import Array
+from conbo.rounding import NINETY_FIVE
 
 CONFIDENCE = 0.95
 
@@ -104,6 +105,20 @@ def interval(
     std = math.hypot(unit * (variance + float(values.var(ddof=1)) / pool) ** 0.5, expected_std)
     margin = float(stdtrit(max(freedom, 1.0), (1 + CONFIDENCE) / 2)) * std
     return Interval(mean, mean - margin, mean + margin)
+
+
+def share_interval(flags: Sequence[bool], weights: Sequence[float]) -> Interval:
+    """Estimate the share of states that have some property, with Wilson's 95 % interval, which also holds near 0 and 1.
+
+    For every drawn state, `flags` says whether it has the property, and `weights` is its weight in the mean (up to a
+    factor). The interval ignores strata, so it is rather too wide.
+    """
+    mean = float(np.average(np.asarray(flags, dtype=float), weights=weights))
+    n = float(np.sum(weights)) ** 2 / float(np.square(weights).sum())  # effective number of states
+    spread = NINETY_FIVE**2 / n
+    center = (mean + spread / 2) / (1 + spread)
+    margin = math.sqrt(spread * (mean * (1 - mean) + spread / 4)) / (1 + spread)
+    return Interval(mean, max(center - margin, 0.0), min(center + margin, 1.0))
 
 
 def magnitude(values: Array) -> float:

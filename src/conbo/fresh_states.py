@@ -28,14 +28,16 @@ def plan_validation(
     rule_name: str | None,
     evaluations: int,
     seed: Sequence[int],
+    confidence: float,
     states: Sequence[Point] | None = None,
 ) -> Validation:
     """Plan the evaluations that validate a policy and, if there is a decision `rule`, compare the policy with it.
 
     The evaluations are in the given `states` or, if these are None, in states that are drawn from P[s].  With a rule,
     half of the `evaluations` are for the policy and half for the rule, in the same states.  The policy is evaluated at
-    least twice in each given state if there are enough `evaluations`, and otherwise once.  The result has no rewards
-    yet.  Raises SettingError if there are too few `evaluations`.
+    least twice in each given state if there are enough `evaluations`, and otherwise once.  `confidence` is the least
+    probability with which actions must satisfy all constraints.  The result has no rewards yet.  Raises SettingError if
+    there are too few `evaluations`.
     """
     space, rules = policy.belief.space, [policy] if rule is None else [policy, rule]
     n, generator = evaluations // len(rules), np.random.default_rng(list(seed))
@@ -74,6 +76,7 @@ def plan_validation(
         pool=pool.sampled,
         expected=tuple(float(mean @ pool.weights) for mean in predicted),
         expected_stds=tuple(pool.std_of_mean(mean) for mean in compared),
+        confidence=confidence,
     )
 
 

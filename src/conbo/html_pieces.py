@@ -8,8 +8,11 @@ MARGIN = 8  # between the frame and the edge of a line plot, in CSS pixels
 
 
 def text(value: object) -> str:
-    """Return a value as a string that is escaped for HTML; floats are rounded to four significant digits."""
-    return escape(f"{value:.4g}" if isinstance(value, float) else str(value))
+    """Return a value as a string that is escaped for HTML.
+
+    A float has up to twelve significant digits, because it may belong to a parameter with a narrow range.
+    """
+    return escape(f"{value:.12g}" if isinstance(value, float) else str(value))
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]], caption: str = "") -> str:

@@ -5,14 +5,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from conbo.confidence_interval import Interval, interval
+from conbo.confidence_interval import Interval, interval, share_interval
 from conbo.direction import sign_of
+from conbo.outcome_constraints import DEFAULT_CONFIDENCE
 from conbo.record_fields import Fields
 from conbo.rounding import NINETY_FIVE, as_precise, counted, with_margin
 from conbo.values import Value
 
 SINGLE_ACTION = "the best single action"
 INTERVAL_IN_WORDS = "± is a 95 % interval of what was measured"
+NEGLIGIBLE = 1e-3  # difference between shares of states that does not matter
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,7 @@ class Measurement:
     predicted: float
     reward: float | None = None  # None if the evaluation is missing or has failed
     error: str = ""  # why the evaluation failed
+    violates: bool | None = None  # whether the measured outcomes break a constraint; None if that is not known
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,8 @@ class Validation:
     expected_stds
         Standard deviations of the means in `expected` and, if there is a rule, of their difference, due to the sampling
         of states; zero if the means do not come from a sample.
+    confidence
+        Least probability with which actions must satisfy all constraints.
 
     Examples
     --------
@@ -88,6 +93,7 @@ class Validation:
     pool: int | None
     expected: tuple[float, ...]
     expected_stds: tuple[float, ...]
+    confidence: float = DEFAULT_CONFIDENCE
 
     @property
     def evaluations(self) -> int:
@@ -123,6 +129,20 @@ class Validation:
         expected = sign * (self.expected[0] - self.expected[1])
         return self._of(known, deviations, expected, self.expected_stds[2])
 
+    @property
+    def policy_violation(self) -> Interval | None:
+        """Share of the states in which the policy's evaluation broke a constraint or failed, with a 95 % interval.
+
+        An evaluation breaks a constraint if an outcome that it measured, noise included, is beyond its limit. None if
+        no evaluation of the policy has ended.
+        """
+        return _violation([(check.policy, check.weight) for check in self.checks])
+
+    @property
+    def rule_violation(self) -> Interval | None:
+        """The same share for the decision rule; None if there is no rule, or none of its evaluations has ended."""
+        return _violation([(check.rule, check.weight) for check in self.checks if check.rule is not None])
+
     def _interval(self, of: Callable[[Check], Measurement | None], which: int) -> Interval:
         known = [check for check in self.checks if check.is_complete]
         deviations = [_deviation(of(check)) for check in known]
@@ -139,15 +159,20 @@ class Validation:
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """Sentences on the value of the policy, and on how much better it is than the decision rule."""
+        """Sentences on the value of the policy, how much better it is than the decision rule, and broken constraints.
+
+        Neither of the two is called better if it breaks constraints more often than the other, and more often than
+        `confidence` permits.
+        """
         if not self.has_result:
-            return ("No evaluation of this validation is complete.",)
+            return ("In no state were all rewards measured.", *self._violations())
         verb = "is worth" if self.maximize else "costs"
         value = self.policy_value
         expected = as_precise(self.expected[0], (value.margin or 0.0) / NINETY_FIVE)
         said = [f"Measured {self._where()}, the policy {verb} {in_words(value)}; the model expects {expected}."]
         if self.rule_value is not None and self.difference is not None:
             said.append(f"{_capital(self.rule_name)} {verb} {in_words(self.rule_value)}: {self._difference()}.")
+        said += self._violations()
         if self.failed:
             said.append(f"{counted(self.failed, 'evaluation')} failed, so the means may be biased.")
         return tuple(said)
@@ -163,7 +188,27 @@ class Validation:
 
     def _difference(self) -> str:
         assert self.difference is not None
-        return difference_in_words(self.difference, self.rule_name == SINGLE_ACTION, self.maximize)
+        assert self.rule_name is not None
+        assert self.policy_violation is not None
+        assert self.rule_violation is not None
+        shares = self.policy_violation.mean, self.rule_violation.mean
+        fault = f"{self._fault()} more often" if breaks_more(self.difference, *shares, self.confidence) else ""
+        return difference_in_words(self.difference, self.rule_name, self.maximize, fault)
+
+    def _violations(self) -> list[str]:
+        """Return sentences on how often the policy and the decision rule broke a constraint or failed.
+
+        There is none if outcomes are not constrained and no evaluation failed.
+        """
+        fault = self._fault()
+        shares = (("the policy", self.policy_violation), (self.rule_name, self.rule_violation))
+        known = [(name, share) for name, share in shares if share is not None and fault]
+        return [f"{_capital(name)} {fault} in {_in_percent(share)}." for name, share in known]
+
+    def _fault(self) -> str:
+        """Return what an evaluation may have done wrong, such as "broke a constraint or failed"; empty if nothing."""
+        constrained = any(m.violates is not None for check in self.checks for m in check.measurements)
+        return " or ".join((["broke a constraint"] if constrained else []) + (["failed"] if self.failed else []))
 
     def __str__(self) -> str:
         return f"{' '.join(self.sentences)} ({INTERVAL_IN_WORDS}.)"
@@ -182,8 +227,12 @@ class Validation:
             "rule_value": asdict(self.rule_value) if known and self.rule_value else None,
             "difference": asdict(self.difference) if known and self.difference else None,
         }
+        shares = {
+            "policy_violation": asdict(self.policy_violation) if self.policy_violation else None,
+            "rule_violation": asdict(self.rule_violation) if self.rule_violation else None,
+        }
         counts = {"evaluations": self.evaluations, "failed": self.failed}
-        return {**self.to_record(), **intervals, **counts, "sentences": list(self.sentences)}
+        return {**self.to_record(), **intervals, **shares, **counts, "sentences": list(self.sentences)}
 
     def to_record(self) -> dict[str, Any]:
         """Return the validation as a dict for JSON, which `from_record` reads."""
@@ -191,30 +240,45 @@ class Validation:
         lists = {name: list(record[name]) for name in ("checks", "expected", "expected_stds")}
         return {**record, **lists}
 
-    def with_result(self, place: int, which: int, reward: float | None, error: str) -> "Validation":
+    def with_result(
+        self, place: int, which: int, reward: float | None, error: str, violates: bool | None
+    ) -> "Validation":
         """Return the validation with one more result: the reward of an evaluation, or the error with which it failed.
 
-        `place` is the index of the state, and `which` is 0 for the policy or 1 for the decision rule.
+        `place` is the index of the state, and `which` is 0 for the policy or 1 for the decision rule. `violates` says
+        whether the evaluation broke a constraint; None if it failed or nothing is constrained.
         """
         check = self.checks[place]
-        told = replace(check.measurements[which], reward=reward, error=error)
+        told = replace(check.measurements[which], reward=reward, error=error, violates=violates)
         changed = replace(check, policy=told) if which == 0 else replace(check, rule=told)
         return replace(self, checks=(*self.checks[:place], changed, *self.checks[place + 1 :]))
 
 
-def difference_in_words(difference: Interval, of_knowing: bool, maximize: bool) -> str:
+def breaks_more(difference: Interval, policy: float, rule: float, confidence: float) -> bool:
+    """Return whether the one with the better rewards breaks constraints more often than the other and than permitted.
+
+    `difference` is how much better the policy's rewards are than the rule's. `policy` and `rule` are the shares of
+    states in which each breaks a constraint; up to 1 - `confidence` is permitted.
+    """
+    better, worse = (policy, rule) if difference.mean >= 0 else (rule, policy)
+    return better > max(worse, 1 - confidence) + NEGLIGIBLE
+
+
+def difference_in_words(difference: Interval, rule_name: str, maximize: bool, fault: str) -> str:
     """Return a phrase that says how much better the policy is than a decision rule.
 
-    If `of_knowing` is true, the rule is the best single action, so the difference is the value of knowing the state.
+    If the rule is the best single action, the difference is the value of knowing the state. A `fault` of the one with
+    the better rewards is a predicate, such as "failed more often". Then only its rewards are called better.
     """
-    if of_knowing:
+    size = in_words(difference if difference.mean >= 0 else Interval(-difference.mean, *_swapped(difference)))
+    if fault:
+        text = f"the rewards of {'the policy' if difference.mean >= 0 else rule_name} are better by {size}"
+    elif rule_name == SINGLE_ACTION:
         text = f"knowing the state {'is worth' if maximize else 'saves'} {in_words(difference)}"
-    elif difference.mean >= 0:
-        text = f"the policy is better by {in_words(difference)}"
     else:
-        text = f"the policy is worse by {in_words(Interval(-difference.mean, *_swapped(difference)))}"
+        text = f"the policy is {'better' if difference.mean >= 0 else 'worse'} by {size}"
     unsure = difference.low is None or difference.high is None or difference.low <= 0 <= difference.high
-    return f"{text}, which may be nothing" if unsure else text
+    return text + (", which may be nothing" if unsure else "") + (f", but it {fault}" if fault else "")
 
 
 def in_words(value: Interval) -> str:
@@ -224,6 +288,22 @@ def in_words(value: Interval) -> str:
 
 def _swapped(value: Interval) -> tuple[float | None, float | None]:
     return (None, None) if value.low is None or value.high is None else (-value.high, -value.low)
+
+
+def _violation(weighted: Sequence[tuple[Measurement, float]]) -> Interval | None:
+    """Return the share of evaluations that broke a constraint or failed, given evaluations with their weights.
+
+    Evaluations that have not ended do not count; None if none has ended.
+    """
+    ended = [(one, weight) for one, weight in weighted if one.error or one.reward is not None]
+    if not ended:
+        return None
+    return share_interval([bool(one.error or one.violates) for one, _ in ended], [weight for _, weight in ended])
+
+
+def _in_percent(share: Interval) -> str:
+    mean, low, high = (f"{100 * (end or 0.0):.0f}" for end in (share.mean, share.low, share.high))
+    return f"{mean} % of the cases (95 % interval {low} to {high} %)"
 
 
 def _capital(text: str | None) -> str:
@@ -249,6 +329,8 @@ def from_record(record: object) -> Validation:
         pool=fields.whole("pool", 1) if fields.has("pool") else None,
         expected=tuple(fields.numbers("expected", 2 if fields.has("rule_name") else 1)),
         expected_stds=_expected_stds(fields, 3 if fields.has("rule_name") else 1),
+        # records of earlier versions have no confidence
+        confidence=fields.number("confidence", 0.0, 1.0) if fields.has("confidence") else DEFAULT_CONFIDENCE,
     )
 
 
@@ -270,4 +352,5 @@ def _check(fields: Fields) -> Check:
 
 def _measurement(fields: Fields) -> Measurement:
     reward = fields.number("reward") if fields.has("reward") else None
-    return Measurement(fields.point("action"), fields.number("predicted"), reward, fields.text("error"))
+    violates = fields.flag("violates") if fields.has("violates") else None
+    return Measurement(fields.point("action"), fields.number("predicted"), reward, fields.text("error"), violates)

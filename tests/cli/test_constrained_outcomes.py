@@ -42,6 +42,15 @@ def test_a_study_file_and_its_commands(conbo: Conbo, limited: Path) -> None:
     assert 0 <= record["probability"] <= 1
 
 
+def test_the_best_reward_is_of_a_trial_that_satisfies_the_constraints(conbo: Conbo, limited: Path) -> None:
+    conbo("ask", "-n", "3")
+    conbo("tell", "0", "7", "--outcome", "wait=0.6")
+    assert "best reward  none, because all completed trials break a constraint" in conbo("status").stdout
+    conbo("tell", "1", "5", "--outcome", "wait=0.5")
+    conbo("tell", "2", "4", "--outcome", "wait=0.1")
+    assert "best reward  5, of trial 1" in conbo("status").stdout
+
+
 def test_a_row_without_its_outcome_is_told_before_any_is_recorded(conbo: Conbo, limited: Path) -> None:
     conbo("ask", "-n", "2")
     Path("table.csv").write_text("number,reward,outcome:wait\n0,1.5,0.2\n1,2.5,\n")
@@ -79,6 +88,14 @@ def test_a_program_cannot_tell_other_outcomes(conbo: Conbo, folder: Path, settin
     conbo("ask")
     for begun in (["run", "study.db"], ["worker"], ["worker", "study.db"]):
         assert needed in conbo(*begun, *run, code=1).stderr
+
+
+@pytest.mark.parametrize("verb", [["validate"], ["compare", "--action", "stock=60"]])
+def test_a_program_cannot_prove_constraints(conbo: Conbo, limited: Path, verb: list[str]) -> None:
+    conbo("ask")
+    conbo("tell", "0", "1.5", "--outcome", "wait=0.2")
+    refused = conbo(*verb, "--command", "echo {stock}", code=1).stderr
+    assert "must need nothing but rewards, but this one also needs 'wait'" in refused
 
 
 @pytest.mark.parametrize(

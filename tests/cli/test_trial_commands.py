@@ -7,11 +7,13 @@ import sys
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import Result
 
 import conbo as library
+from conbo.cli.study_source import create_or_resume, parse_row
 from conbo.trials import Trial
 
 Conbo = Callable[..., Result]
@@ -37,6 +39,16 @@ def test_ask_for_several_in_a_dictated_state(conbo: Conbo, folder: Path) -> None
     assert "`10.0 <= demand <= 100.0` must hold, but got demand=7" in conbo("ask", "--state", "demand=7", code=1).stderr
     assert "unknown state parameter 'dmand'" in conbo("ask", "--state", "dmand=7", code=1).stderr
     assert "A state must be given as NAME=VALUE, but got 'demand'" in conbo("ask", "--state", "demand", code=2).stderr
+
+
+def test_asked_values_have_every_digit(conbo: Conbo, folder: Path) -> None:
+    file = folder / "study.toml"
+    narrow = file.read_text().replace("low = 0, high = 150", "low = 1000.0001, high = 1000.0009")
+    file.write_text(narrow + 'lot = { type = "integer", low = 12345600, high = 12345699 }\n')
+    line = conbo("ask", "--state", "demand=42.123456789").stdout
+    (trial,) = _trials()
+    assert line == f"0  demand=42.123456789  stock={trial.action['stock']!r}  lot={trial.action['lot']}\n"
+    assert "stock: real from 1000.0001 to 1000.0009\n" in conbo("check").stdout
 
 
 def test_a_state_has_every_name_once(conbo: Conbo, folder: Path) -> None:
@@ -180,6 +192,88 @@ def test_files_back_and_forth(conbo: Conbo, folder: Path, name: str) -> None:
     assert _trials()[3].reward == 4
 
 
+ASKED = """
+storage = "study.db"
+method = "uniform"
+
+[states]
+temperature = { type = "real", low = 300, high = 400 }
+shop = { type = "categorical", choices = ["north", true, 0.5] }
+
+[actions]
+rate = { type = "real", low = 1e-4, high = 1, log = true }
+count = { type = "integer", low = 1, high = 99999 }
+"""
+
+
+@pytest.mark.parametrize(
+    ("column", "cell", "asked"),
+    [
+        ("temperature", "371.5", "371.4"),  # another number, although it is near
+        ("temperature", "350", "371.23456"),
+        ("temperature", "four hundred", "371.23456"),
+        ("temperature", "nan", "371.23456"),
+        ("temperature", "4e2", "371.23456"),  # rounded, but by too much
+        ("shop", "south", "north"),
+        ("shop", "FALSE", "true"),
+        ("rate", "0.00", "0.001"),
+        ("rate", "0.0012", "0.001"),
+        ("count", "41", "42"),
+    ],
+)
+@pytest.mark.parametrize("name", ["batch.csv", "batch.json"])
+def test_rows_with_other_states_or_actions_are_refused(
+    conbo: Conbo, folder: Path, name: str, column: str, cell: str, asked: str
+) -> None:
+    (folder / "study.toml").write_text(ASKED)
+    point = {"temperature": "371.23456", "shop": "north", "rate": "0.001", "count": "42", column: asked}
+    _enqueue(point, {"temperature": 300.0, "shop": "north", "rate": 0.01, "count": 1})
+    conbo("ask", "-n", "2", "-o", name)
+    first, second = _read(folder / name)
+    _write(folder / name, [{**first, "reward": 1, column: cell}, {**second, "reward": 2}])
+    refused = conbo("tell", "--file", name, code=1).stderr
+    place = "line 2" if name.endswith(".csv") else "row 1"
+    value = repr(_trials()[0].point[column])
+    assert f"{place}: column '{column}' must have the value {value}, which was asked for in trial 0" in refused
+    assert f"but has {cell!r}." in refused
+    assert {trial.status for trial in _trials()} == {"running"}
+
+
+@pytest.mark.parametrize(
+    ("column", "cell", "asked"),
+    [
+        ("temperature", "371.23", "371.23456"),  # rounded
+        ("temperature", "371.0", "371.23456"),
+        ("temperature", "3.7e2", "370.6"),
+        ("temperature", "371.234558", "371.23456"),  # in single precision
+        ("temperature", "", "371.23456"),
+        ("shop", "TRUE", "true"),  # as a spreadsheet writes it
+        ("shop", "0.50", "0.5"),
+        ("rate", "1.0E-03", "0.001"),
+        ("rate", "0.00123", "0.001234"),
+        ("count", "42.0", "42"),
+    ],
+)
+def test_rounded_states_and_actions_are_those_that_were_asked_for(
+    conbo: Conbo, folder: Path, column: str, cell: str, asked: str
+) -> None:
+    (folder / "study.toml").write_text(ASKED)
+    _enqueue({"temperature": "371.23456", "shop": "north", "rate": "0.001", "count": "42", column: asked})
+    conbo("ask", "-o", "batch.csv")
+    (row,) = _read(folder / "batch.csv")
+    _write(folder / "batch.csv", [{**row, "reward": 1, column: cell}])
+    assert conbo("tell", "--file", "batch.csv").stdout == "1 told, 0 failed, 0 left for later.\n"
+
+
+def _enqueue(*points: dict[str, Any]) -> None:
+    """Make these the points of the next trials; strings stand for numbers and choices, as in a study file."""
+    study = create_or_resume("study.toml", None)
+    for point in points:
+        values = {**parse_row(study.space.states, point), **parse_row(study.space.actions, point)}
+        state = {name: values.pop(name) for name in study.space.states}
+        study.enqueue(state, values)
+
+
 def test_nothing_of_a_file_is_told_if_a_value_is_wrong(conbo: Conbo, folder: Path) -> None:
     conbo("ask", "-n", "2")
     (folder / "results.csv").write_text("number,reward\n0,1\n1,much\n")
@@ -265,6 +359,15 @@ def _write(path: Path, rows: list[dict[str, object]]) -> None:
 
 
 # Copies
+
+
+def test_import_counts_the_rows_that_it_skips(conbo: Conbo, folder: Path) -> None:
+    rows = ["30,40,7,completed", "30,40,,failed", "30,41,,running", "30,42,,failed", "30,43,8,"]
+    (folder / "trials.csv").write_text("\n".join(["demand,stock,reward,status", *rows, ""]))
+    done = conbo("import", "trials.csv")
+    assert done.stdout == "2 results added.\n"
+    skipped = "Rows of 'trials.csv' whose status is not 'completed' were skipped: 2 'failed', 1 'running'."
+    assert f"Warning: {skipped}\n" in done.stderr
 
 
 def test_export_of_the_database(conbo: Conbo, folder: Path) -> None:

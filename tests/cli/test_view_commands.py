@@ -83,6 +83,16 @@ def test_policy_of_a_state(conbo: Conbo, learned: library.Study) -> None:
     assert edge["action"] == learned.policy()({"demand": 100})
 
 
+def test_an_action_has_the_digits_that_its_range_needs(conbo: Conbo, folder: Path) -> None:
+    file = folder / "study.toml"
+    file.write_text(file.read_text().replace("low = 0, high = 150", "low = 1000.0001, high = 1000.0009"))
+    (folder / "earlier.csv").write_text("demand,stock,reward\n20,1000.0002,1\n50,1000.0004,3\n80,1000.0008,2\n")
+    conbo("import", "earlier.csv")
+    asked = "policy", "--state", "demand=50"
+    action = json.loads(conbo(*asked, "--json").stdout)["action"]["stock"]
+    assert float(conbo(*asked).stdout.split()[1]) == pytest.approx(action, abs=8e-8, rel=0)
+
+
 def test_policy_of_a_file_of_states(conbo: Conbo, learned: library.Study, folder: Path) -> None:
     (folder / "states.csv").write_text("shop,demand\nnorth,45\nsouth,80\n")
     conbo("policy", "--states", "states.csv", "-o", "orders.csv")

@@ -16,7 +16,7 @@ from conbo.plots.style import evenly, with_count
 from conbo.plots.view import view_of
 from conbo.spaces import Categorical, Integer, Real, Space
 from conbo.study import Study
-from learned_studies import STUDIES, one_action, one_state, view
+from learned_studies import STUDIES, learned, one_action, one_state, view
 
 PLOTS = [name for name in plots.__all__ if name not in ("save", "feasibility")]  # which needs limits
 
@@ -44,6 +44,24 @@ def test_a_figure_of_finite_numbers(name: str, kind: str, tmp_path: Path) -> Non
 def test_a_study_is_as_good_as_a_view() -> None:
     study = one_action()
     assert plots.slices(study) == plots.slices(view_of(study))
+
+
+def test_close_values_and_large_rewards_are_shown_as_different_numbers() -> None:
+    narrow = Real(1000.0001, 1000.0009)
+    study = learned(
+        Space(states={"s": narrow}, actions={"x": narrow}),
+        lambda state, action: 1234567 + 1e4 * (float(action["x"]) - 1000) - 1e7 * (float(state["s"]) - 1000.0005) ** 2,
+        12,
+    )
+    seen = view_of(study)
+    labels = [[line.split()[1] for line in text.split("<br>")] for text in seen.texts]
+    for shown, real in zip(labels, [[t.state["s"], t.action["x"], t.reward] for t in study.trials], strict=True):
+        assert [float(text) for text in shown] == pytest.approx(real, rel=1e-10)
+    assert len(set(plots.policy_map(seen).data[-1].text)) > 20  # of 1e-4 of the range, which is 8e-8
+    assert len(set(plots.slices(seen).data[1].text)) > 20
+    ticks = plots.posterior_surface(seen).data[0].colorbar.ticktext
+    assert len(set(ticks)) == len(ticks)
+    assert "x (1000.0001 to 1000.0009) over s (1000.0001 to 1000.0009)" in study.policy()._repr_html_()
 
 
 def test_names_and_choices_are_shown_as_they_are(tmp_path: Path) -> None:

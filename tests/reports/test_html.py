@@ -1,6 +1,7 @@
 """The page as text: complete, safe whatever names and errors contain, and of bounded size."""
 
 import json
+import math
 import re
 from base64 import b64decode
 from dataclasses import replace
@@ -85,6 +86,10 @@ def test_names_and_errors_cannot_break_the_page() -> None:
     assert not [tag for tag, _ in Elements(text).elements if tag == "i"]
     trials = json.loads(Elements(text).scripts["trials"])
     assert trials["columns"] == ["number", nasty, "<i>x", "reward", f"outcome:{nasty}", "status", "error"]
+    rewards = [row[3] for row in trials["rows"] if row[3] is not None]
+    # digits of a parameter follow from its range, and those of other numbers from their values
+    spread = 1e-4 * (max(rewards) - min(rewards))
+    assert trials["steps"] == pytest.approx([7e-4, 1e-4, 1e-4, spread, None, None, None])
     assert trials["rows"][0][-1] == nasty
     assert [row[4] for row in trials["rows"]] == [4.2 if i == 3 else None for i in range(8)]
     assert "alert(1)" in text  # as text
@@ -189,8 +194,10 @@ def test_the_page_says_what_was_measured(mixed_page: str) -> None:
     study = one_state()
     assert "Measured by fresh evaluations" not in mixed_page
     found = study.validate(lambda state, action: float(state["demand"]) + float(action["stock"]), 8)
+    failing = study.compare({"stock": 20.0}, lambda state, action: 1.0 if action["stock"] != 20 else math.nan, 8)
+    assert failing.validation is not None
     text = page(replace(view("one_state"), validations=tuple(study.validations())))
     assert "Measured by fresh evaluations" in text
-    assert all(sentence in text for sentence in found.sentences)
+    assert all(sentence in text for sentence in (*found.sentences, *failing.validation.sentences))
     assert 'id="validation-0-1-1"' in text  # the figure
     assert "Beside the best single action, after 30 evaluations" in text

@@ -97,6 +97,19 @@ def test_numbers_with_gaps_and_known_noise() -> None:
     assert len(study.trials) == 1
 
 
+def test_rows_of_a_list_may_have_different_keys() -> None:
+    study, row = new_study(), {"s": 0.5, "k": "a", "x": 1.0, "n": 3, "reward": 1.0}
+    assert study.add_trials([row, {**row, "outcome:wait": 4.2, "remark": "late"}, {**row, "status": "failed"}]) == 2
+    assert [trial.measured for trial in study.trials] == [{}, {"wait": 4.2}]
+    lacking = {name: cell for name, cell in row.items() if name != "x"}
+    for rows in ([row, lacking], [lacking, row]):
+        with pytest.raises(StudyError, match=f"row {rows.index(lacking) + 1}: 'x' must be a number, but got None"):
+            study.add_trials(rows)
+    with pytest.raises(StudyError, match="row 1: `noise` must be given with every reward or with none"):
+        study.add_trials([row, {**row, "noise": 0.1}])
+    assert len(study.trials) == 2
+
+
 def test_results_that_are_none() -> None:
     with pytest.raises(SettingError, match="this must be a dataframe, but got dict"):
         new_study().add_trials({"s": 1})

@@ -15,14 +15,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from conbo import open_study
+from conbo import AtMost, open_study
+from conbo.confidence_interval import Interval
 from conbo.errors import ConboError, PointError, RecordError, SettingError, StudyError
+from conbo.gaussian_process import GaussianProcess
 from conbo.policies.rules import rule_of
 from conbo.record_fields import parse_json
 from conbo.spaces import Categorical, Integer, Real, Space
 from conbo.study import Study
 from conbo.study.copies import copy_study
-from conbo.validation import SINGLE_ACTION, from_record
+from conbo.validation import SINGLE_ACTION, breaks_more, from_record
 from learned_studies import learned, no_state, one_state, wards
 
 
@@ -355,3 +357,105 @@ def test_minimized_costs_are_said_as_costs() -> None:
     assert validation.difference is not None
     assert validation.rule_value is not None
     assert validation.difference.mean == pytest.approx(validation.rule_value.mean - validation.policy_value.mean)
+
+
+def queue(state: Any, action: Any) -> dict[str, float]:
+    """More is better, but from x = 0.25 + 0.5 s on the wait is too long."""
+    return {"reward": action["x"], "wait": 0.25 + action["x"] - 0.5 * state["s"]}
+
+
+@cache
+def constrained() -> Study:
+    space = Space(states={"s": Real(0, 1)}, actions={"x": Real(0, 1)})
+    model = GaussianProcess("squared-exponential", main_effects="none", input_warping="none", members=1)
+    limits = {"wait": AtMost(0.5)}
+    own = Study(space, method="uniform", model=model, outcome_constraints=limits, confidence=0.9)
+    own.run(queue, 20, progress=False)
+    return own
+
+
+def test_a_rule_that_breaks_constraints_is_not_called_better() -> None:
+    found = constrained().compare({"x": 0.9}, queue, 20)
+    assert found.policy_probability is not None
+    assert found.policy_probability > 0.9 - 1e-3
+    assert found.rule_probability == pytest.approx(0, abs=0.01)
+    by_model, probabilities, _, measured, _, broken = found.sentences
+    assert by_model.endswith(", but it satisfies the constraints too rarely.")
+    assert probabilities.endswith("and your rule with 0.000; 0.9 is required.")
+    assert measured.endswith(", but it broke a constraint more often.")
+    assert broken == "Your rule broke a constraint in 100 % of the cases (95 % interval 72 to 100 %)."
+    assert all(": the rewards of your rule are better by " in sentence for sentence in (by_model, measured))
+    assert json.loads(json.dumps(found.to_dict()))["validation"]["rule_violation"]["mean"] == 1
+    careful = str(constrained().compare({"x": 0.1}, queue, 20))
+    assert careful.count(": the policy is better by ") == 2
+    assert "your rule with 1.000; 0.9 is required." in careful
+
+
+def test_without_constraints_nothing_is_said_of_them() -> None:
+    found = study().compare({"stock": 50.0}, profit, 8)
+    assert (found.policy_probability, found.rule_probability, found.confidence) == (None, None, None)
+    assert "constraint" not in str(found)
+    assert "cases" not in str(found)
+
+
+def test_broken_constraints_are_counted() -> None:
+    def crowded(state: Any, action: Any) -> dict[str, float]:
+        return {"reward": 1.0, "wait": float(state["s"])}  # whatever is done
+
+    found = constrained().validate(crowded, 40)
+    share = np.mean([float(check.state["s"]) > 0.5 for check in found.checks])
+    assert 0 < share < 1
+    assert found.policy_violation == found.rule_violation
+    assert found.policy_violation is not None
+    assert found.policy_violation.mean == pytest.approx(share)
+    said = f"The policy broke a constraint in {100 * share:.0f} % of the cases (95 % interval "
+    assert said in str(found)
+    assert constrained().validations()[-1] == found
+
+
+@pytest.mark.parametrize(
+    ("difference", "policy", "rule", "expected"),
+    [
+        (-1.0, 0.0, 0.05, False),  # the rule is better, and the confidence permits what it breaks
+        (-1.0, 0.0, 0.2, True),
+        (-1.0, 0.3, 0.2, False),  # the policy breaks more
+        (1.0, 0.0, 0.2, False),
+        (1.0, 0.3, 0.2, True),
+    ],
+)
+def test_who_breaks_too_much(difference: float, policy: float, rule: float, expected: bool) -> None:
+    assert breaks_more(Interval(difference, None, None), policy, rule, 0.9) is expected
+
+
+def test_a_rule_that_always_fails_leaves_what_the_policy_did() -> None:
+    def picky(state: Any, action: Any) -> float:
+        if action["stock"] == 50:
+            raise ArithmeticError("no solution")
+        return profit(state, action)
+
+    found = study().compare({"stock": 50.0}, picky, 20).validation
+    assert found is not None
+    assert (found.evaluations, found.failed, found.has_result) == (10, 10, False)
+    assert found.sentences == (
+        "In no state were all rewards measured.",
+        "The policy failed in 0 % of the cases (95 % interval 0 to 28 %).",
+        "Your rule failed in 100 % of the cases (95 % interval 72 to 100 %).",
+    )
+    assert found.to_dict()["difference"] is None
+
+
+def test_an_evaluation_without_a_constrained_outcome_fails() -> None:
+    with pytest.raises(ConboError, match="RewardError: the outcome 'wait' must be told with every reward"):
+        constrained().validate(lambda state, action: action["x"], 4)
+
+
+def test_a_record_from_before_constraints_were_counted_is_read() -> None:
+    now = constrained().validate(queue, 8)
+    record = now.to_record()
+    del record["confidence"]
+    for check in record["checks"]:
+        del check["policy"]["violates"], check["rule"]["violates"]
+    read = from_record(record)
+    assert read.policy_value == now.policy_value
+    assert "constraint" in str(now)
+    assert "constraint" not in str(read)

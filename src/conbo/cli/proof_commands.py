@@ -74,7 +74,7 @@ def validate(
     source, objective = source_and_objective(arguments, command, timeout)
     study = open_existing(source, name)
     states = _states(study.space, path)
-    program = checked(objective, study.space, study.common_random_numbers)
+    program = checked(objective, study.space, study.common_random_numbers, list(study.outcome_constraints))
     found = study.validate(program, evaluations, states=states, workers=workers, progress=not as_json)
     click.echo(json.dumps(found.to_dict()) if as_json else str(found))
     return NOTHING_OR_FAILED if found.failed else 0
@@ -115,7 +115,8 @@ def compare(
     if objective is not None:
         evaluated = load_function(objective)
     if evaluated is not None:
-        evaluated = checked(evaluated, study.space, study.common_random_numbers)
+        needed = list(study.outcome_constraints)
+        evaluated = checked(evaluated, study.space, study.common_random_numbers, needed)
     states = _states(study.space, path)
     found = study.compare(
         rule, evaluated, evaluations, name=label, states=states, workers=workers, progress=not as_json

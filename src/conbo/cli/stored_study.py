@@ -3,15 +3,15 @@
 from collections.abc import Mapping
 from typing import Any, get_args
 
-from conbo.cli.tables import parameter_rows
+from conbo.cli.tables import parameter_fields, parameter_rows
 from conbo.cost_rules import COST, LEARNED, Cost, check_told
-from conbo.direction import Direction
+from conbo.direction import Direction, sign_of
 from conbo.errors import TrialError
-from conbo.outcome_constraints import OutcomeConstraints, check_constrained, read_constraints
+from conbo.outcome_constraints import LearnedSettings, OutcomeConstraints, check_constrained, read_constraints
 from conbo.record_fields import Fields, errors_about
 from conbo.study.stored import open_stored
 from conbo.study.stored_fields import LARGEST_SEED
-from conbo.trials import Outcomes
+from conbo.trials import Outcomes, Trial
 
 
 class StoredStudy:
@@ -39,14 +39,22 @@ class StoredStudy:
             return parameter_rows(self.space)
 
     @property
-    def parameters(self) -> set[str]:
-        """The names of the states and actions, taken from the first trial; empty if there is no trial yet."""
-        return {name for trial in self.trials[:1] for name in (*trial.state, *trial.action)}
+    def parameters(self) -> dict[str, Fields]:
+        """The records of all states and actions, by name."""
+        with errors_about(self._records.origin):
+            return {**parameter_fields(self.space, "state"), **parameter_fields(self.space, "action")}
 
     @property
     def needed(self) -> list[str]:
         """The names of the outcomes that must be told with every reward."""
         return [*([COST] if self._cost == LEARNED else []), *self._constraints]
+
+    @property
+    def best(self) -> Trial | None:
+        """The completed trial with the best reward among those that satisfy all constraints; None if there is none."""
+        learned, sign = LearnedSettings(self._constraints), sign_of(self.direction == "maximize")
+        kept = [t for t in self.trials if t.status == "completed" and learned.satisfied_by(t.measured)]
+        return max(kept, key=lambda trial: sign * float(trial.reward or 0), default=None)
 
     def tell(self, number: int, outcomes: Outcomes) -> None:
         """Record the outcomes of a trial, as `Study.tell` does."""

@@ -169,6 +169,11 @@ def as_columns(rows: Sequence[Sequence[object]]) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
+def exact(value: object) -> str:
+    """Return a value as one line of text, like `shown`, but with all digits of a float."""
+    return repr(value).removesuffix(".0") if isinstance(value, float) else shown(value)
+
+
 def shown(value: object) -> str:
     """Return a value as one line of text; a float has six significant digits.
 
@@ -184,12 +189,21 @@ def parameter_rows(space: Mapping[str, Any]) -> list[tuple[str, str]]:
 
     `space` is the result of `Space.to_dict`.
     """
-    rows, fields = [], Fields.of(space, "space")
-    for role, key in (("state", "states"), ("action", "actions")):
-        for i, record in enumerate(fields.items(key)):
-            parameter = Fields.of(record, f"space.{key}[{i}]")
-            rows.append((role, f"{parameter.text('name')}: {_in_words(parameter)}"))
-    return rows
+    return [
+        (role, f"{name}: {_in_words(parameter)}")
+        for role in ("state", "action")
+        for name, parameter in parameter_fields(space, role).items()
+    ]
+
+
+def parameter_fields(space: Mapping[str, Any], role: str) -> dict[str, Fields]:
+    """Return the records of all parameters with this role, "state" or "action", by name.
+
+    `space` is the result of `Space.to_dict`.
+    """
+    records = Fields.of(space, "space").items(f"{role}s")
+    known = (Fields.of(record, f"space.{role}s[{i}]") for i, record in enumerate(records))
+    return {parameter.text("name"): parameter for parameter in known}
 
 
 def _in_words(parameter: Fields) -> str:
@@ -197,5 +211,5 @@ def _in_words(parameter: Fields) -> str:
     if kind == "categorical":
         return "one of " + ", ".join(map(str, parameter.items("choices")))
     low, high = (parameter.number(name) for name in ("low", "high"))
-    bounds = f"{shown(low)} to {shown(high)}" if kind == "real" else f"{low:.0f} to {high:.0f}"
+    bounds = f"{exact(low)} to {exact(high)}" if kind == "real" else f"{low:.0f} to {high:.0f}"
     return f"{kind} from {bounds}{', on a log scale' if parameter.has('log') and parameter.flag('log') else ''}"

@@ -17,12 +17,13 @@ from conbo.cli.study_source import (
     stored_study,
     study_arguments,
 )
-from conbo.cli.tables import READABLE, as_csv, check_table, from_rows, read_rows, shown, write_rows
+from conbo.cli.tables import READABLE, as_csv, check_table, exact, from_rows, read_rows, write_rows
 from conbo.errors import RewardError, StudyError, TrialError, quoted
 from conbo.rounding import counted
 
 if TYPE_CHECKING:
     from conbo.cli.stored_study import StoredStudy
+    from conbo.record_fields import Fields
     from conbo.trials import Outcomes, Trial
 
 _EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -80,7 +81,7 @@ def _record(trial: "Trial") -> dict[str, Any]:
 
 
 def _line(trial: "Trial") -> str:
-    values = "  ".join(f"{name}={shown(value)}" for name, value in trial.point.items())
+    values = "  ".join(f"{name}={exact(value)}" for name, value in trial.point.items())
     return f"{trial.number}  {values}"
 
 
@@ -111,6 +112,7 @@ def tell(
 
     In a file, a column `noise` may hold noise variances, columns such as `outcome:wait` may hold other outcomes, and a
     message in a column `error` says that the trial failed. Rows with neither a reward nor an error are left for later.
+    Columns of states and actions may be left out; otherwise they must be those of the trials, up to rounding.
     If any row is invalid, for example because its trial does not exist, all invalid rows are listed and nothing is
     recorded.
     """
@@ -136,7 +138,8 @@ def _tell_rows(study: "StoredStudy", path: Path) -> int:
     told = {trial.number: trial for trial in study.trials}  # the trials as they will be once the rows read are told
     noiseless = {trial.noise is None for trial in study.trials if trial.status == "completed"}
     # all rows are read before any row is told
-    known = from_rows(path, rows, lambda row: _result(study, told, noiseless, row))
+    parameters = study.parameters
+    known = from_rows(path, rows, lambda row: _result(study, parameters, told, noiseless, row))
     results = [result for result in known if result is not None]
     for number, result in results:
         if isinstance(result, str):
@@ -149,24 +152,30 @@ def _tell_rows(study: "StoredStudy", path: Path) -> int:
 
 
 def _result(
-    study: "StoredStudy", told: "dict[int, Trial]", noiseless: set[bool], row: Mapping[str, Any]
+    study: "StoredStudy",
+    parameters: "Mapping[str, Fields]",
+    told: "dict[int, Trial]",
+    noiseless: set[bool],
+    row: Mapping[str, Any],
 ) -> "tuple[int, Outcomes | str] | None":
     """Return the number of a row's trial, and the trial's outcomes or error; None if the row has neither.
 
-    `told` maps numbers to trials, including results from earlier rows. `noiseless` is empty until a trial is completed,
-    then {True} if completed trials have no noise variance, or {False} if they have one. Both are updated with this
-    row's result.
+    `parameters` are the records of the study's parameters by name. `told` maps numbers to trials, including results
+    from earlier rows. `noiseless` is empty until a trial is completed, then {True} if completed trials have no noise
+    variance, or {False} if they have one. Both are updated with this row's result.
 
-    Raises TrialError if `told` has a different result for the trial, and RewardError if this row has a noise variance
-    and the completed trials have none, or vice versa.
+    Raises TrialError if `told` has a different result for the trial, PointError if the row has another state or action
+    than the trial, and RewardError if this row has a noise variance and the completed trials have none, or vice versa.
     """
+    from conbo.cli.asked_values import check_asked
     from conbo.trials import unlike_before
 
-    # columns of parameters do not count, because a parameter may be called `error`
-    row = {name: cell for name, cell in row.items() if name not in study.parameters}
+    point = {name: cell for name, cell in row.items() if name in parameters}
+    row = {name: cell for name, cell in row.items() if name not in parameters}  # a parameter may be called `error`
     if not _has(row, "reward") and not _has(row, "error"):
         return None
     number = study.known(_number(row.get("number")))
+    check_asked(told[number], point, parameters)
     if not _has(row, "reward"):
         told[number] = told[number].failed(str(row["error"]))
         return number, str(row["error"])
@@ -251,8 +260,9 @@ def import_results(arguments: tuple[str, ...], name: str | None) -> int:
     """Add earlier results from a CSV file.
 
     The file has a column for every state and action, and a column `reward`. It may have a column `noise`, and columns
-    such as `outcome:wait` for other outcomes; with common random numbers, it must have a column `seed`. If any row is
-    invalid, for example because a value is out of range, all invalid rows are listed and nothing is added.
+    such as `outcome:wait` for other outcomes; with common random numbers, it must have a column `seed`. If it has a
+    column `status`, rows that are not `completed` are skipped, and a warning counts them. If any row is invalid, for
+    example because a value is out of range, all invalid rows are listed and nothing is added.
     """
     source, path = leading_study(arguments, "FILE")
     added = create_or_resume(source, name).import_csv(path)

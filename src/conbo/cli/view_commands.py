@@ -25,7 +25,7 @@ from conbo.rounding import MARGIN_IN_WORDS, with_margin
 if TYPE_CHECKING:
     from conbo.policies.policy import Policy
     from conbo.prediction import Prediction
-    from conbo.spaces import Value
+    from conbo.spaces import Space, Value
 
 # The names are repeated here, because conbo.plots is slow to import; a test compares them.
 PLOTS = (
@@ -42,6 +42,8 @@ PLOTS = (
     "state-coverage",
     "timeline",
 )
+
+DIGITS = 6  # least number of significant digits of an action
 
 _EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
 _NEW = click.Path(dir_okay=False, path_type=Path)
@@ -71,15 +73,15 @@ def status(arguments: tuple[str, ...], name: str | None, with_model: bool, as_js
         *study.parameter_rows(),
         ("trials", f"{counts['completed']} completed, {counts['running']} running, {counts['failed']} failed"),
     ]
-    if completed := [trial for trial in trials if trial.status == "completed"]:
-        rewards = sorted((float(trial.reward or 0), trial.number) for trial in completed)
-        (reward, number) = rewards[0] if study.direction == "minimize" else rewards[-1]
-        rows.append(("best reward", f"{shown(reward)}, of trial {number}"))
+    if study.best is not None:
+        rows.append(("best reward", f"{shown(study.best.reward)}, of trial {study.best.number}"))
+    elif counts["completed"]:
+        rows.append(("best reward", "none, because all completed trials break a constraint"))
     if failed := [trial for trial in trials if trial.status == "failed"]:
         rows.append(("failure", f"the last was trial {failed[-1].number}: {failed[-1].error}"))
     if log is not None:
         rows.append(("beside it", f"{log} may hold the newest changes: copy the study with `conbo export --database`"))
-    if not completed:
+    if not counts["completed"]:
         rows.append(("policy", "nothing learned yet"))
     elif learned is None:
         rows.append(("policy", "`conbo status --model` says what it is worth"))
@@ -132,7 +134,7 @@ def policy(
         _answer_rows(learned, path, output, extrapolate, as_json)
     elif save is None or pairs:
         prediction = learned.predict(parse_pairs("A state", states, pairs), extrapolate=extrapolate)
-        click.echo(json.dumps(_record(prediction)) if as_json else _in_lines(prediction))
+        click.echo(json.dumps(_record(prediction)) if as_json else _in_lines(prediction, learned.belief.space))
 
 
 def _policy(source: str, name: str | None) -> "Policy":
@@ -146,9 +148,12 @@ def _record(prediction: "Prediction") -> dict[str, Any]:
     return record if prediction.probability is None else {**record, "probability": prediction.probability}
 
 
-def _in_lines(prediction: "Prediction") -> str:
+def _in_lines(prediction: "Prediction", space: "Space") -> str:
+    from conbo.value_text import value_text
+
     expected = with_margin(prediction.mean, prediction.std)
-    lines = [*prediction.action.items(), ("predicted reward", f"{expected}  ({MARGIN_IN_WORDS})")]
+    action = [(name, value_text(space.actions[name], value, DIGITS)) for name, value in prediction.action.items()]
+    lines = [*action, ("predicted reward", f"{expected}  ({MARGIN_IN_WORDS})")]
     if prediction.probability is not None:
         lines.append(("keeps constraints", f"with probability {prediction.probability:.3f}"))
     return as_columns(lines)

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from conbo.rounding import number
 from conbo.spaces import Array, Categorical, Integer, Parameter, Real, Value
+from conbo.value_text import value_text
 
 MOST_TICKS = 12  # largest number of choices or integers that all get a label
 # largest number of characters in a name, and in a line of a choice's label on an axis
@@ -38,6 +38,10 @@ class ParameterAxis:
     def is_category(self) -> bool:
         """Whether the parameter is categorical, so that its values have no order."""
         return isinstance(self.parameter, Categorical)
+
+    def text(self, value: Value) -> str:
+        """A value of the parameter as text for a plotly figure."""
+        return label(value_text(self.parameter, value))
 
     def places(self, most: int) -> Array:
         """Values (n,) of the parameter, encoded in the unit interval.
@@ -123,16 +127,10 @@ def _tick(choice: Value) -> str:
     return "<br>".join(label(line) for line in lines)
 
 
-def label(value: Value, longest: int = LONGEST_LABEL) -> str:
-    """Convert a name or a value to text of at most `longest` characters, for a plotly figure.
+def label(text: str, longest: int = LONGEST_LABEL) -> str:
+    """Shorten a text to at most `longest` characters, for a plotly figure.
 
     Characters that plotly would read as markup or math are then escaped.
     """
-    text = number(value) if isinstance(value, float) else str(value)
     short = text if len(text) <= longest else text[: longest - 1] + "…"
     return escape(short, quote=False).replace("$", "&#36;")
-
-
-def described(values: dict[str, Value]) -> str:
-    """The text of a hover label, with one line for each named value."""
-    return "<br>".join(f"{label(name)} {label(value)}" for name, value in values.items())

@@ -12,7 +12,7 @@ from torch import Tensor
 from conbo.acquisition.integral_over_states import AveragedAcquisition, ConBO, ConditionalAcquisition
 from conbo.acquisition.knowledge_gradient import HybridKG
 from conbo.acquisition.remaining_gain import best_gains, stateless_gains
-from conbo.plots.axes import ParameterAxis, described
+from conbo.plots.axes import ParameterAxis
 from conbo.plots.planes import HEIGHT, Plane, plane_of
 from conbo.plots.policy_plots import along
 from conbo.plots.style import INK, MODEL, POLICY, band, canvas, crowd, dots, line, surface, with_count
@@ -73,7 +73,7 @@ def remaining_gain(study: Studied, state: str | None = None, *, at: Point | None
         points[:, column] = places
         gains = stateless_gains(view.belief, points)
     figure = canvas()
-    texts = [described(values) for values in view.decode(points)]
+    texts = view.described(points)
     hover = {"text": texts, "hovertemplate": "worth %{y:.4~g}: evaluate<br>%{text}<extra></extra>"}
     x = axis.positions(points[:, column].numpy())
     for trace in _area(axis, x, gains.numpy(), "expected gain", MODEL, **hover):
@@ -146,7 +146,7 @@ def acquisition(
     shown = view.points[view.drawn]
     observed = with_count(counted(len(view.points), "evaluation"), len(shown), len(view.points))
     figure.add_trace(dots(*plane.project(shown), observed, INK, cliponaxis=False, **crowd(len(shown), 0.5)), 1, 1)
-    text = {"text": [described(view.decode(star)[0])], "hovertemplate": "%{text}<extra></extra>"}
+    text = {"text": view.described(star), "hovertemplate": "%{text}<extra></extra>"}
     (x,), (y,) = plane.project(star)
     figure.add_trace(dots([x], [y], "worth most", POLICY, size=15, symbol="star", cliponaxis=False, **text), 1, 1)
     figure.update_xaxes(plane.horizontal.layout(), row=1, col=1).update_yaxes(plane.vertical.layout(), row=1, col=1)

@@ -6,7 +6,7 @@ import torch
 from plotly import graph_objects as go
 from torch import Tensor
 
-from conbo.plots.axes import ParameterAxis, described, label
+from conbo.plots.axes import ParameterAxis, label
 from conbo.plots.style import MODEL, POLICY, band, canvas, dots, line
 from conbo.plots.view import Studied, View, view_of
 from conbo.rounding import BAND, NINETY_FIVE
@@ -73,7 +73,7 @@ def _slice(view: View, axis: ParameterAxis, column: int, here: Tensor, showlegen
     points[:, column] = torch.from_numpy(places)
     mean, std = view.predict(points)
     x, low, high = axis.positions(places), mean - NINETY_FIVE * std, mean + NINETY_FIVE * std
-    texts = [label(value) for value in axis.parameter.decode(places)]
+    texts = [axis.text(value) for value in axis.parameter.decode(places)]
     hover = {"text": texts, "hovertemplate": "%{text}: %{y:.4~g}<extra></extra>"}
     if axis.is_category:
         model = [dots(x, mean, "expected reward", MODEL, low=low, high=high, showlegend=False, **hover)]
@@ -82,7 +82,7 @@ def _slice(view: View, axis: ParameterAxis, column: int, here: Tensor, showlegen
         curve = line(x, mean, "expected reward", MODEL, **shown, **hover)
         model = [band(x, low, high, BAND, MODEL, **shown), curve]
     chosen, reward = axis.positions(here[column : column + 1].numpy()), view.mean(here[None])
-    text = {"text": [described(view.decode(here[None])[0])], "hovertemplate": "%{text}<extra></extra>"}
+    text = {"text": view.described(here[None]), "hovertemplate": "%{text}<extra></extra>"}
     policy = dots(chosen, reward, "policy", POLICY, size=11, cliponaxis=False, showlegend=showlegend, **text)
     return [*model, policy]
 

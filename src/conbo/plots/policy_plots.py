@@ -7,7 +7,7 @@ import torch
 from plotly import graph_objects as go
 from torch import Tensor
 
-from conbo.plots.axes import ParameterAxis, described, label
+from conbo.plots.axes import ParameterAxis, label
 from conbo.plots.style import POLICY, QUIET, TRUTH, band, canvas, dots, line, steps, with_count
 from conbo.plots.view import Studied, View, view_of
 from conbo.problems import Problem
@@ -70,7 +70,7 @@ def policy_map(
     x = axis.positions(states[:, view.space.state_names.index(axis.name)].numpy())
     best, drawn = view.actions(states), view.best_of_draws(states)
     figure = canvas(len(names), height=_height(names), shared_xaxes=True, vertical_spacing=0.12 / len(names))
-    texts = [described(values) for values in view.decode(torch.cat([states, best], -1))]
+    texts = view.described(torch.cat([states, best], -1))
     for row, name in enumerate(names, start=1):
         vertical, column = view.axis(name), view.space.action_names.index(name)
         y = vertical.positions(best[:, column].numpy())
@@ -140,7 +140,7 @@ def predicted_reward(
     points = torch.cat([states, view.actions(states)], -1)
     mean, std = view.predict(points)
     low, high = mean - NINETY_FIVE * std, mean + NINETY_FIVE * std
-    texts = [described(values) for values in view.decode(points)]
+    texts = view.described(points)
     hover = {"text": texts, "hovertemplate": "%{text}<br>reward %{y:.4~g}<extra></extra>"}
     observed_at = axis.positions(view.points[view.drawn, column].numpy())
     name = with_count("observed rewards", len(view.drawn), len(view.rewards))
@@ -190,7 +190,7 @@ def _best_action(view: View, names: Sequence[str]) -> go.Figure:
                 steps(axis, edges, share, "how often the best, by drawn functions", POLICY, **first), row, 1
             )
         place = best[column : column + 1].numpy()
-        text = f"{label(name)} {label(axis.parameter.decode(place)[0])}"
+        text = f"{label(name)} {axis.text(axis.parameter.decode(place)[0])}"
         hover = {"text": [text] * 2, "hovertemplate": "%{text}<extra></extra>", **first}
         figure.add_trace(line(axis.positions(place).repeat(2), [0, top], "policy", POLICY, **hover), row, 1)
         figure.update_xaxes(axis.layout(), row=row, col=1)

@@ -8,7 +8,7 @@ from plotly import graph_objects as go
 from plotly.subplots import make_subplots
 
 from conbo.plots.axes import ParameterAxis
-from conbo.rounding import number
+from conbo.value_text import number_in_steps
 
 POLICY, MODEL, TRUTH = "#f26419", "#2f7ebc", "#0a9f8f"
 INK, QUIET, FAILED, WAITING = "#22223b", "#8d93a5", "#d1345b", "#e0a100"
@@ -200,9 +200,8 @@ def _round_step(step: float, size: float) -> float:
 
 def _even_number(value: float, step: float) -> str:
     """Format the value of a tick with as many decimals as the step between ticks needs."""
-    size = abs(value)
-    if size >= 1e6 or step < 1e-4:
-        return number(value, 3)
+    if abs(value) >= 1e6 or step < 1e-4:
+        return number_in_steps(value, step, 3)
     return f"{value:.{max(0, -int(np.floor(np.log10(step) + 1e-9)))}f}"
 
 

@@ -15,13 +15,12 @@ from conbo.direction import sign_of
 from conbo.errors import SettingError
 from conbo.gaussian_process import GaussianProcess
 from conbo.models.approximate import MOST_EXACT
-from conbo.plots.axes import ParameterAxis, described
+from conbo.plots.axes import ParameterAxis, label
 from conbo.plots.style import evenly
 from conbo.policies import StatePolicy
 from conbo.policies.gp_argmax import GpArgmax
 from conbo.policies.policy import Policy
 from conbo.policies.policy_value import mean_over_states, typical_states
-from conbo.rounding import number
 from conbo.search.action_candidates import action_candidates
 from conbo.search.path_peaks import path_peaks
 from conbo.spaces import Array, Parameter, Point, Space, Value, closest
@@ -30,6 +29,7 @@ from conbo.study_summary import StudySummary, summarize
 from conbo.threads import threads_for
 from conbo.trials import Trial
 from conbo.validation import Validation
+from conbo.value_text import number_in_steps, step_between
 
 DRAWS, FEATURES = 48, 512  # number of functions drawn from the posterior, and of random Fourier features of each
 CANDIDATES = 128  # number of actions among which the maximum of a drawn function is searched for
@@ -195,15 +195,22 @@ class View:
         states, actions = self.space.decode_states(rows[:, :d_s]), self.space.decode_actions(rows[:, d_s:])
         return [{**state, **action} for state, action in zip(states, actions, strict=True)]
 
+    def described(self, points: Tensor) -> list[str]:
+        """The hover labels of points (m, d) of the unit cube, with one line for each state and action."""
+        axes = [self.axis(name) for name in (*self.space.states, *self.space.actions)]
+        return [
+            "<br>".join(f"{label(axis.name)} {axis.text(values[axis.name])}" for axis in axes)
+            for values in self.decode(points)
+        ]
+
     @cached_property
     def texts(self) -> list[str]:
         """The hover label of every observation: its reward and, unless there are too many observations, its point."""
-        rewards = [f"reward {number(reward)}" for reward in self.rewards.tolist()]
+        step = step_between(self.rewards.tolist()) or 1.0
+        rewards = [f"reward {number_in_steps(reward, step)}" for reward in self.rewards.tolist()]
         if len(rewards) > MOST_DESCRIBED:
             return rewards
-        return [
-            f"{described(point)}<br>{reward}" for point, reward in zip(self.decode(self.points), rewards, strict=True)
-        ]
+        return [f"{point}<br>{reward}" for point, reward in zip(self.described(self.points), rewards, strict=True)]
 
     @cached_property
     def drawn(self) -> NDArray[np.intp]:

@@ -4,16 +4,16 @@ Line plots need a single state parameter and no categorical parameters. Otherwis
 states.
 """
 
-from collections.abc import Sequence
-from itertools import chain
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from conbo.html_pieces import line, table, text
 from conbo.quasi_random import sobol_points
-from conbo.rounding import BAND, NINETY_FIVE
-from conbo.spaces import Categorical, Space, Value
+from conbo.rounding import BAND, NINETY_FIVE, number
+from conbo.spaces import Categorical, Parameter, Space, Value
+from conbo.value_text import value_text
 
 if TYPE_CHECKING:
     from conbo.policies.policy import Policy
@@ -43,12 +43,17 @@ def _drawings(policy: "Policy") -> str:
     ((state, over),) = space.states.items()
     pieces = []
     for column, (name, parameter) in enumerate(space.actions.items()):
-        title = f"{text(name)} ({text(parameter.low)} to {text(parameter.high)})"  # type: ignore[union-attr]
-        below = f"{text(state)} ({text(over.low)} to {text(over.high)})"  # type: ignore[union-attr]
-        steps = ", ".join(text(action[name]) for action in actions[:: DRAWN_STATES // 4])
+        title = f"{_with_range(name, parameter)} over {_with_range(state, over)}"
+        steps = ", ".join(value_text(parameter, action[name]) for action in actions[:: DRAWN_STATES // 4])
         drawing = line(places[:, 0].tolist(), heights[:, column].tolist(), f"{name} over {state}: {steps}")
-        pieces.append(f"<figure><figcaption>{title} over {below}</figcaption>{drawing}</figure>")
+        pieces.append(f"<figure><figcaption>{text(title)}</figcaption>{drawing}</figure>")
     return "".join(pieces)
+
+
+def _with_range(name: str, parameter: Parameter) -> str:
+    ends: tuple[Value, ...] = (parameter.low, parameter.high)  # type: ignore[union-attr]
+    low, high = (value_text(parameter, end) for end in ends)
+    return f"{name} ({low} to {high})"
 
 
 def _rows(policy: "Policy") -> str:
@@ -56,11 +61,15 @@ def _rows(policy: "Policy") -> str:
     states = _typical_states(policy)
     predictions = policy.predict_many(states)
     header = [*space.states, *space.actions, "expected reward", BAND]
-    cells: list[Sequence[Value]] = [
-        [*chain(state.values(), p.action.values()), p.mean, NINETY_FIVE * p.std]
+    cells = [
+        [*_texts(space.states, state), *_texts(space.actions, p.action), number(p.mean), number(NINETY_FIVE * p.std)]
         for state, p in zip(states, predictions, strict=True)
     ]
     return table(header, cells)
+
+
+def _texts(parameters: Mapping[str, Parameter], values: Mapping[str, Value]) -> list[str]:
+    return [value_text(parameter, values[name]) for name, parameter in parameters.items()]
 
 
 def _typical_states(policy: "Policy") -> list[dict[str, Value]]:

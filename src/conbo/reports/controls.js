@@ -10,8 +10,8 @@ function createControl(parameter, id, start, changed) {
   return parameter.choices ? choiceControl(parameter, id, label, start, changed) : numberControl(parameter, id, label, start, changed);
 }
 
-function choiceControl({ choices }, id, label, start, changed) {
-  const options = choices.map((value, i) => element("option", { value: i }, formatNumber(value)));
+function choiceControl({ choices, text }, id, label, start, changed) {
+  const options = choices.map((value, i) => element("option", { value: i }, text(value)));
   const select = element("select", { id, autocomplete: "off" }, ...options);
   const set = (unit) => { select.selectedIndex = choice(unit, choices.length); };
   set(start);

@@ -153,7 +153,7 @@ const explorer = (function () {
     nearby.classList.toggle("crowded", shown.length > MANY_COLUMNS);
     nearby.replaceChildren(
       element("thead", {}, element("tr", {}, ...head)),
-      element("tbody", {}, ...nearest.map(([, row]) => trialRow(shown.map((column) => row[column])))),
+      element("tbody", {}, ...nearest.map(([, row]) => trialRow(row, shown))),
     );
   }
 
@@ -194,9 +194,9 @@ const explorer = (function () {
   }
 
   function axisOf(parameter) {
-    const { name, type, low, high, log, choices } = parameter, plain = axis(markupFree(name), "height");
+    const { name, type, low, high, log, choices, text } = parameter, plain = axis(markupFree(name), "height");
     if (choices) {
-      const ticktext = choices.map((value) => markupFree(shortened(formatNumber(value))));
+      const ticktext = choices.map((value) => markupFree(shortened(text(value))));
       return { ...plain, tickvals: ticktext.map((_, i) => i), ticktext, range: [-0.5, choices.length - 0.5], showgrid: false };
     }
     if (!log) return { ...plain, range: [low, high], ...(type === "integer" ? integers(low, high) : {}) };

@@ -21,8 +21,10 @@ from conbo.problems import Problem
 from conbo.reports.explorer import explorer_record
 from conbo.reports.panels import sections
 from conbo.rounding import MARGIN_IN_WORDS, number, with_margin
+from conbo.spaces import Categorical, Parameter, Value, is_number
 from conbo.study.trial_rows import has_seeds, measured_columns
 from conbo.trials import Trial
+from conbo.value_text import step_between
 
 ENDINGS = (".html", ".htm")
 SCRIPTS = (
@@ -142,6 +144,7 @@ def _warning(view: View) -> str:
 
 
 def _table(view: View) -> dict[str, Any]:
+    """All trials as a table: names of columns, resolutions of columns (None for the default), and rows of cells."""
     names = [*view.space.state_names, *view.space.action_names]
     measured = measured_columns(view.trials)
     names += [SEED] if has_seeds(view.trials) else []
@@ -149,7 +152,21 @@ def _table(view: View) -> dict[str, Any]:
     rows = [[*_cells(trial, names, measured.values()), trial.status, trial.error] for trial in view.trials]
     if not any(trial.error for trial in view.trials):
         columns, rows = columns[:-1], [row[:-1] for row in rows]
-    return {"columns": columns, "rows": rows}
+    parameters = {**view.space.states, **view.space.actions}
+    steps = [_step(parameters.get(name), [row[i] for row in rows]) for i, name in enumerate(columns)]
+    return {"columns": columns, "steps": steps, "rows": rows}
+
+
+def _step(parameter: Parameter | None, cells: Iterable[Value | None]) -> float | None:
+    """The resolution with which numbers in a column are shown; None if the column has less than two different numbers.
+
+    Choices are shown with all digits, so their resolution is zero.
+    """
+    if isinstance(parameter, Categorical):
+        return 0.0
+    if parameter is not None:
+        return step_between((parameter.low, parameter.high))
+    return step_between(cell for cell in cells if is_number(cell)) or None
 
 
 def _cells(trial: Trial, names: Iterable[str], measured: Iterable[str]) -> list[Any]:

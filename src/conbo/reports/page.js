@@ -157,7 +157,7 @@ unfold();
 
 const UNBROKEN_LETTERS = 12; // a value with at most this many letters stays in one line
 const MANY_COLUMNS = 16; // with more columns, a table on paper has no room for whole words in its head
-let trials = JSON.parse(data("trials")); // { columns: [names], rows: [[values]] }
+let trials = JSON.parse(data("trials")); // { columns: [names], steps: [resolutions], rows: [[values]] }
 
 const trialTable = (function table() {
   const ROWS = 20;
@@ -220,7 +220,11 @@ function breakable(name) {
   return name.split(/(?<=[_./-])/).flatMap((part, i) => (i ? [element("wbr"), part] : [part]));
 }
 
-function trialRow(values) {
-  const form = (value) => (typeof value === "number" ? "number" : formatNumber(value).length < UNBROKEN_LETTERS ? "whole" : "");
-  return element("tr", {}, ...values.map((value) => element("td", { className: form(value) }, formatNumber(value))));
+// a row of `trials`; numbers in a column are shown with the digits that its `step` needs
+function trialRow(row, columns = trials.columns.keys()) {
+  return element("tr", {}, ...[...columns].map((column) => {
+    const value = row[column], text = formatNumber(value, trials.steps[column] ?? undefined);
+    const form = typeof value === "number" ? "number" : text.length < UNBROKEN_LETTERS ? "whole" : "";
+    return element("td", { className: form }, text);
+  }));
 }

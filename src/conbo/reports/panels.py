@@ -10,8 +10,9 @@ from conbo.errors import SettingError
 from conbo.plots import gain, limits, model_checks, parameters, planes, policy_plots, progress
 from conbo.plots.view import View
 from conbo.problems import Problem
-from conbo.rounding import counted, listed, number, with_margin
+from conbo.rounding import counted, listed, with_margin
 from conbo.validation import INTERVAL_IN_WORDS, Validation
+from conbo.value_text import value_text
 
 MOST_PROOFS = 4  # largest number of validations that are shown; the newest ones
 MOST_STATES = 3  # largest number of states along which a plot is shown; the most important ones
@@ -48,7 +49,7 @@ class Section:
 
 def sections(view: View, problem: Problem | None) -> list[Section]:
     """All sections of the report, in the order of the page."""
-    proofs = tuple(_validation(number, found) for number, found in enumerate(view.validations) if found.has_result)
+    proofs = tuple(_validation(number, found) for number, found in enumerate(view.validations) if found.evaluations)
     newest = proofs[-MOST_PROOFS:]
     if len(newest) % 2:  # the last panel is alone in its row
         newest = (*newest[:-1], replace(newest[-1], wide=True))
@@ -243,5 +244,5 @@ def _fixed(view: View) -> str:
     if len(view.space.states) < 2:
         return ""
     middle = view.space.decode_states(view.center()[None].numpy())[0]
-    values = ", ".join(f"{name} {number(v) if isinstance(v, float) else v}" for name, v in middle.items())
+    values = ", ".join(f"{name} {value_text(view.space.states[name], value)}" for name, value in middle.items())
     return f" States that are not shown are in the middle: {values}."

@@ -7,7 +7,7 @@ function createParameter({ name, type, low, high, log, choices }) {
       name, type, choices,
       decode: (unit) => choices[choice(unit, choices.length)],
       encode: (value) => (choices.indexOf(value) + 0.5) / choices.length,
-      text: formatNumber,
+      text: (value) => formatNumber(value, 0), // all digits
     };
   }
   const integer = type === "integer", half = integer ? 0.5 : 0;
@@ -20,24 +20,27 @@ function createParameter({ name, type, low, high, log, choices }) {
     decode: integer ? nearest : (unit) => (unit === 1 ? high : fromUnit(unit)),
     snap: (unit) => (integer ? encode(nearest(unit)) : unit),
     neighbor: (unit, step) => encode(Math.min(high, Math.max(low, nearest(unit) + step))),
-    text: formatNumber,
+    text: (value) => formatNumber(value, 1e-4 * (high - low)),
   };
 }
 
-// four significant digits, without a needless exponent
-function formatNumber(value) {
+// At least four significant digits, and enough for numbers that differ by `step` to look different, without a needless
+// exponent; as in conbo's value_text.py.
+function formatNumber(value, step = Infinity) {
   if (value === null || value === undefined) return "";
   if (typeof value === "boolean") return value ? "True" : "False"; // as everywhere else in conbo
   if (typeof value !== "number") return String(value);
   if (Number.isInteger(value) && Math.abs(value) < 1e15) return String(value);
-  const size = Math.abs(value);
-  if (size < 1e-3 || size >= 1e6) return value.toExponential(3).replace(/\.?0*e/, "e");
-  return String(Number(value.toPrecision(4)));
+  const size = Math.abs(value), power = Math.floor(Math.log10(size));
+  const digits = Math.min(17, Math.max(4, power - Math.floor(Math.log10(step)) + 1));
+  const rounded = Number(value.toPrecision(digits));
+  return size < 1e-3 || (size >= 1e6 && digits <= power) ? rounded.toExponential() : String(rounded);
 }
 
 const NINETY_FIVE = 1.96; // standard deviations that hold 95 % of a normal distribution
 
-// a mean and its margin of 1.96 standard deviations, both to the second digit of the margin, as in conbo's rounding.py
+// A mean and its margin of 1.96 standard deviations, both to the second digit of the margin, as in conbo's rounding.py;
+// but a mean of a million or more keeps all digits before the decimal point.
 function withMargin(mean, std) {
   if (std === null) return `${formatNumber(mean)} ± …`; // still being computed
   const margin = NINETY_FIVE * std, most = Math.max(margin, Math.abs(mean));
@@ -45,8 +48,7 @@ function withMargin(mean, std) {
   if (!(margin >= 1e-3 && margin < 1e6)) return `${formatNumber(mean)} ± ${formatNumber(Number(margin.toPrecision(2)))}`;
   const decimals = Math.max(0, 1 - Math.floor(Math.log10(margin)));
   const room = mean ? 5 - Math.floor(Math.log10(Math.abs(mean))) : decimals;
-  const text = Math.abs(mean) >= 1e6 ? formatNumber(mean) : mean.toFixed(Math.max(0, Math.min(decimals, room)));
-  return `${text} ± ${margin.toFixed(decimals)}`;
+  return `${mean.toFixed(Math.max(0, Math.min(decimals, room)))} ± ${margin.toFixed(decimals)}`;
 }
 
 // a number below 1e-3 to the second digit of its margin: 0.1e-7 beside a margin of 1.7e-7

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from conbo.errors import ConboError, SettingError
+from conbo.errors import ConboError, RewardError, SettingError
 from conbo.names import is_encodable
 from conbo.setting_rules import at_least
 from conbo.spaces import Point
@@ -18,6 +18,7 @@ from conbo.study.shared import SharedOptimizer
 
 if TYPE_CHECKING:
     from conbo.comparison import Comparison
+    from conbo.outcome_constraints import LearnedSettings
     from conbo.policies.policy import Policy
     from conbo.policies.rules import Rule
     from conbo.study.executors import AnyObjective, Evaluators
@@ -73,7 +74,8 @@ class Proofs:
         -------
         Validation
             The values of the policy and of the best single action, and what knowing the state is worth, each with a
-            95 % confidence interval. It prints as two sentences.
+            95 % confidence interval; and how often evaluations of each broke a constraint or failed. It prints as a few
+            sentences.
 
         Raises
         ------
@@ -135,8 +137,10 @@ class Proofs:
         Returns
         -------
         Comparison
-            The values of the policy and of the rule, and their difference, as the model predicts them. If an
-            `objective` is given, the comparison's field `validation` holds what the fresh evaluations measured.
+            The values of the policy and of the rule, and their difference, as the model predicts them; and the
+            probabilities that they satisfy the learned constraints. If an `objective` is given, the comparison's field
+            `validation` holds what the fresh evaluations measured. A rule that breaks constraints more often than the
+            policy, and more often than the study's `confidence` permits, is not called better.
 
         Raises
         ------
@@ -194,7 +198,6 @@ class Proofs:
         progress: bool,
     ) -> Validation:
         from conbo.fresh_states import plan_validation
-        from conbo.study.executors import error_of, text_of
         from conbo.study.plan import check_arguments
         from conbo.study.progress import evaluation_bar
 
@@ -202,9 +205,10 @@ class Proofs:
             raise SettingError(f"`objective` must be a function of state and action, but got {objective!r}.")
         check_arguments(objective, self._shared.up_to_date())
         records = self._shared.records.validations
+        learned = self._shared.up_to_date().learned
         seed = [self._shared.up_to_date().seed, VALIDATION_STREAM, records.count()]
         wanted = at_least(2, "evaluations", evaluations)
-        validation = plan_validation(policy, rule, rule_name, wanted, seed, states)
+        validation = plan_validation(policy, rule, rule_name, wanted, seed, learned.confidence, states)
         places = [(i, j) for i, check in enumerate(validation.checks) for j in range(len(check.measurements))]
         # in random order, so that a drift over time does not bias the comparison
         places = [places[i] for i in np.random.default_rng(seed).permutation(len(places))]
@@ -217,17 +221,14 @@ class Proofs:
         try:
             with evaluation_bar(len(points), progress) as bar:
                 for at, future in _evaluated(evaluators, objective, points):
-                    error = error_of(future)
-                    text = "" if error is None else text_of(error) or "failed"
-                    reward = None if error is not None else float(future.result().reward)
-                    validation = validation.with_result(*places[at], reward, text)
+                    validation = validation.with_result(*places[at], *_result(future, learned))
                     bar.update()
                     if time.monotonic() - written > WRITE_EVERY:
                         records.replace(number, validation)
                         written = time.monotonic()
         finally:
             records.replace(number, validation)
-        if not validation.has_result:
+        if not validation.evaluations:
             errors = [m.error for check in validation.checks for m in check.measurements if m.error]
             raise ConboError(f"the objective failed in all states of the validation: {errors[0]}")
         return validation
@@ -242,6 +243,26 @@ class Proofs:
         if optimizer.seed_rule is None:
             return [()] * n
         return [(seed,) for seed in optimizer.seed_rule.new([trial.seed for trial in optimizer.trials], n)]
+
+
+def _result(future: Future[Any], learned: LearnedSettings) -> tuple[float | None, str, bool | None]:
+    """Return the reward of an evaluation, the error with which it failed, and whether it broke a constraint.
+
+    An evaluation without one of the constrained outcomes has failed, as it has in a run. Whether a constraint was
+    broken is None if the evaluation failed or outcomes are not constrained.
+    """
+    from conbo.study.executors import error_of, text_of
+
+    error = error_of(future)
+    if error is None:
+        told = future.result()
+        try:
+            learned.check(told.measured)
+        except RewardError as wrong:
+            error = wrong
+        else:
+            return float(told.reward), "", not learned.satisfied_by(told.measured) if learned.constraints else None
+    return None, text_of(error) or "failed", None
 
 
 def _evaluated(

@@ -4,12 +4,14 @@ import csv
 import io
 import os
 import shutil
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from conbo.common_random_numbers import SEED
 from conbo.errors import PointError, RewardError, StudyError
+from conbo.notices import LOG
 from conbo.spaces import Parameter, Space, Value
 from conbo.study.cells import number_in, seed_in, value_in
 from conbo.study.csv_text import csv_rows
@@ -87,8 +89,9 @@ def results_of(
 
     The table has a column for every parameter and for the reward, and optionally one for the variance of the reward
     (`noise`) and some for outcomes (such as `outcome:wait`). In a study that chooses seeds (`seeded`), it also has a
-    column for seeds. If there is a column `status`, rows whose status is neither empty nor "completed" are skipped.
-    Other columns are ignored. A string is read as the number or the choice that it stands for.
+    column for seeds. If there is a column `status`, rows whose status is neither empty nor "completed" are skipped, and
+    a warning in the log counts them. Other columns are ignored. A string is read as the number or the choice that it
+    stands for.
 
     Raises StudyError if a column is missing, or if a value in a row is missing or invalid; the message lists all such
     rows. In the message, `source` is the name of the table, and `places` are the names of its rows; by default, rows
@@ -107,12 +110,15 @@ def results_of(
         raise StudyError(f"{source} must have one column for '{twice[0]}', but has several.")
     results: dict[int, Trial] = {}  # completed trials by row
     wrong: dict[int, str] = {}
+    skipped: Counter[str] = Counter()  # statuses of rows that are not completed
     for number, row in enumerate(rows, start=1):
-        if row.get("status") in (None, "", "completed"):
-            try:
-                results[number] = _trial(row, space, columns, len(results), seeded)
-            except (PointError, RewardError) as error:
-                wrong[number] = str(error)
+        if (status := row.get("status")) not in (None, "", "completed"):
+            skipped[str(status)] += 1
+            continue
+        try:
+            results[number] = _trial(row, space, columns, len(results), seeded)
+        except (PointError, RewardError) as error:
+            wrong[number] = str(error)
     noisy = [number for number, trial in results.items() if trial.noise is not None]
     if 0 < len(noisy) < len(results):
         rule = "`noise` must be given with every reward or with none."
@@ -123,6 +129,9 @@ def results_of(
             for number, what in sorted(wrong.items())
         )
         raise StudyError(f"nothing was imported from {source}, since not every row is a result:{lines}")
+    if skipped:
+        kinds = ", ".join(f"{n} '{status}'" for status, n in skipped.items())
+        LOG.warning("Rows of %s whose status is not 'completed' were skipped: %s.", source, kinds)
     return list(results.values())
 
 

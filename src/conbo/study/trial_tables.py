@@ -67,7 +67,7 @@ class TrialTables:
         path
             A file with a column for every parameter and a column `reward`; with common random numbers, also a column
             `seed`. The columns `noise`, `status`, and those of outcomes (such as `outcome:wait`) are optional. Rows
-            whose status is neither empty nor "completed" are skipped.
+            whose status is neither empty nor "completed" are skipped, with a warning in the log.
 
         Returns
         -------
@@ -131,8 +131,8 @@ class TrialTables:
         results
             A dataframe of any library that narwhals reads, or a list of rows, as in `observations`. It has a column for
             every parameter and a column `reward`; with common random numbers, also a column `seed`. The columns
-            `noise`, `status`, and those of outcomes (such as `outcome:wait`) are optional. Rows whose status is
-            neither empty nor "completed" are skipped.
+            `noise`, `status`, and those of outcomes (such as `outcome:wait`) are optional. In a list, a missing key
+            counts as None. Rows whose status is neither empty nor "completed" are skipped, with a warning in the log.
 
         Returns
         -------
@@ -158,7 +158,8 @@ class TrialTables:
         from conbo.study.trial_csv import results_of
 
         if isinstance(results, list) and all(isinstance(row, Mapping) for row in results):
-            source, columns, rows = "the list", list(results[0]) if results else [], results
+            columns = list(dict.fromkeys(name for row in results for name in row))
+            source, rows = "the list", [dict.fromkeys(columns) | dict(row) for row in results]
         else:
             source, (columns, rows) = "the dataframe", rows_of(results)
         return len(self._add(results_of(source, columns, rows, self.space, None, self._has_seeds))) if rows else 0

@@ -26,7 +26,7 @@ const live = (function () {
   host.append(make("p", { className: "pulse" }, make("span", {}, dot, " ", state), counts), notice, details);
 
   let trials = [];
-  const text = (value) => (typeof value === "number" ? String(Number(value.toPrecision(5))) : String(value));
+  const text = (value) => (typeof value === "number" ? String(Number(value.toPrecision(12))) : String(value));
 
   function showProgress(progress) {
     const workers = progress.workers === 1 ? "worker" : "workers";
