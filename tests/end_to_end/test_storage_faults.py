@@ -74,6 +74,22 @@ def new_study(storage: Path | str, evaluations: int = 5) -> Study:
     return study
 
 
+def test_a_process_with_many_studies_leaves_connections_to_others(
+    small_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a limit, every study keeps one, until the server has no more."""
+    monkeypatch.setattr("conbo.study.database.MOST_CONNECTED", 2)
+    monkeypatch.setattr("conbo.study.database.PATIENCE", 2.0)
+    url = small_server.url(small_server.new_database())
+    studies = [Study(SPACE, method="uniform", storage=url, name=str(k)) for k in range(3 * CONNECTIONS)]
+    for study in studies:
+        study.run(reward, evaluations=1, progress=False)
+    assert [study.trials[0].status for study in studies] == ["completed"] * len(studies)
+    with psycopg.connect(small_server.url("postgres", driver=""), autocommit=True) as connection:
+        rows = connection.execute("SELECT count(*) FROM pg_stat_activity WHERE datname LIKE 'test_%'").fetchall()
+    assert rows == [(2,)]
+
+
 def test_a_full_disk(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if not disk.is_mount():
         pytest.skip("no small disk may be mounted; the next test does the same with a limit on the size of files")

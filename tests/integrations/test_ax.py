@@ -1,6 +1,7 @@
 """An Ax experiment whose trials conbo suggests, and reads back."""
 
 import logging
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -61,6 +62,32 @@ def test_results_that_were_there_and_results_of_others_count() -> None:
     client.complete_trial(client.attach_trial({"demand": 60.0, "stock": 30.0}), raw_data={"profit": 3.0})
     with pytest.raises(RewardError, match="`noise` must be given with every reward or with none"):
         bridge.sync()
+
+
+def test_a_stored_study_and_a_saved_experiment_go_on_after_a_restart(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"states": ["demand"], "storage": tmp_path / "study.db", "seed": 3}
+    client = new_client()
+    bridge = AxBridge(client, **settings)
+    (first, told), (second, asked) = bridge.get_next_trials(2).items()
+    client.complete_trial(first, raw_data={"profit": 1.0})
+    others = [client.attach_trial({"demand": 50.0, "stock": 30.0}) for _ in range(2)]  # at the same point
+    client.complete_trial(others[1], raw_data={"profit": 2.0})
+    bridge.sync()
+    client.save_to_json_file(str(tmp_path / "experiment.json"))
+
+    client = Client.load_from_json_file(str(tmp_path / "experiment.json"))
+    again = AxBridge(client, **settings)
+    assert [(trial.status, trial.reward) for trial in again.study.trials] == [
+        ("completed", 1.0),
+        ("running", None),
+        ("completed", 2.0),
+    ]
+    client.complete_trial(second, raw_data={"profit": 3.0})
+    client.complete_trial(others[0], raw_data={"profit": 4.0})
+    again.sync()
+    trials = again.study.trials
+    assert [trial.reward for trial in trials] == [1.0, 3.0, 2.0, 4.0]
+    assert [{**trial.state, **trial.action} for trial in trials[:2]] == [told, asked]
 
 
 def test_a_dictated_state_and_trials_that_fail() -> None:

@@ -45,7 +45,8 @@ class AxBridge:
     """Connects an Ax experiment with a conbo study, which suggests the experiment's trials and learns from the results.
 
     The experiment must already have its parameters and one objective. Trials of the experiment that are already
-    completed are added to the study, whoever suggested them.
+    completed are added to the study, whoever suggested them. After a restart with a stored study and a saved
+    experiment, both go on, and no trial is added twice.
 
     Parameters
     ----------
@@ -89,7 +90,7 @@ class AxBridge:
         self._metric, minimize = _objective(client)
         direction = "minimize" if minimize else "maximize"
         self.study = Study(Space(*roles, constraints), direction=direction, **settings)  # type: ignore[arg-type]
-        self._numbers: dict[int, int] = {}  # from indices of Ax's trials to numbers of conbo's
+        self._numbers = self._matches()  # from indices of Ax's trials to numbers of conbo's
         self._useless: set[int] = set()  # indices of completed trials from which the study cannot learn
         self.sync()
 
@@ -153,6 +154,22 @@ class AxBridge:
         """
         self.sync()
         return self.study.policy()
+
+    def _matches(self) -> dict[int, int]:
+        """Numbers of the study's trials by indices of Ax's trials, where a stored study already has trials.
+
+        Two trials match if they have the same parameters, and the study's trial has no other reward than Ax's trial.
+        Each matches once, in their order.
+        """
+        matches: dict[int, int] = {}
+        left, results = list(self.study.trials), self._results()
+        for index, ax_trial in self.client._experiment.trials.items():
+            values, rewards = dict(ax_trial.arms[0].parameters), (None, *results.get(index, ())[:1])
+            same = (t for t in left if values == {**self._fixed, **t.state, **t.action} and t.reward in rewards)
+            if (trial := next(same, None)) is not None:
+                matches[index] = trial.number
+                left.remove(trial)
+        return matches
 
     def _tell(self, index: int, known: Trial | None, result: tuple[float, float | None]) -> None:
         mean, variance = result

@@ -9,6 +9,7 @@ import time
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
@@ -25,6 +26,7 @@ Result = TypeVar("Result")
 PATIENCE = 60.0  # seconds to retry while a database is locked or unreachable
 FULL_PATIENCE = 5.0  # seconds to retry while a disk is full
 BUSY = 5.0  # seconds for which SQLite itself waits for a lock
+MOST_CONNECTED = 8  # largest number of databases on servers to which a process keeps idle connections
 CHECKPOINT = 1.0  # least number of seconds between two checkpoints of SQLite's write-ahead log; each takes milliseconds
 
 # connection settings of PostgreSQL: a connection that hangs is abandoned within seconds
@@ -189,7 +191,9 @@ class Database:
                     connection.execute(_WAIT_FOR_THE_DISK)
                 result = work(connection)
             self.n_transactions += 1
-            return result
+        if not self._sqlite:
+            _connected(self._pid).add(self)
+        return result
 
     def _write_ahead(self) -> None:
         """Turn on SQLite's write-ahead log, so that readers and the writer do not wait for each other."""
@@ -232,6 +236,34 @@ class Database:
             return " (the folder does not exist)"
         read_only = [str(place) for place in (path.parent, path) if place.exists() and not os.access(place, os.W_OK)]
         return f" (read-only is {read_only[0]})" if read_only else ""
+
+
+class _Connected:
+    """The databases on servers to which a process has connections, at most `MOST_CONNECTED` idle ones.
+
+    A server has few connections, and a process may use many studies, each with a `Database` of its own.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._databases: dict[int, weakref.ref[Database]] = {}  # by id, the most recently used last
+
+    def add(self, database: Database) -> None:
+        """Note that a database was used just now, and close the connection that has not been used for longest."""
+        with self._lock:
+            self._databases.pop(id(database), None)
+            self._databases[id(database)] = weakref.ref(database)
+            oldest = list(self._databases)[:-MOST_CONNECTED]
+            surplus = [self._databases.pop(key)() for key in oldest]
+        for each in surplus:
+            if each is not None:
+                each.release()
+
+
+@lru_cache(maxsize=1)
+def _connected(pid: int) -> _Connected:
+    """The connected databases of the process with this id, because a fork does not share its parent's connections."""
+    return _Connected()
 
 
 def patience(error: BaseException, reached: bool) -> float:
