@@ -151,10 +151,11 @@ class Belief:
         return ConstrainedSearch(self.posterior, self.space, self.constraints, search)
 
     def of_most_probable(self, share: float) -> "Belief":
-        """Return the same belief with fewer models, if its posterior is a weighted average of several.
+        """Return the same belief with simpler models.
 
-        The most probable models are kept: the fewest whose total weight is at least `share`, and at least one.  The
-        models of learned constraints are no longer averaged over their hyperparameters.
+        If the posterior is a weighted average of several models, only the most probable are kept: the fewest whose
+        total weight is at least `share`, and at least one.  The models of learned constraints have their most probable
+        hyperparameters instead of an average over hyperparameters.
         """
         posterior, constraints = self.posterior, self.constraints
         if isinstance(posterior, Averages):

@@ -280,7 +280,7 @@ class Client:
         Parameters
         ----------
         objective
-            Called as ``objective(state, action)`` with two dicts, or with common random numbers as
+            Called as ``objective(state, action)`` with two dicts; in a study with common random numbers, as
             ``objective(state, action, seed)``; returns the reward, or a mapping, as in `Study.run`.
         evaluations
             Number of completed trials of the study, including those of other clients, at which the run ends.

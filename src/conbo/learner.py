@@ -48,7 +48,7 @@ VALUE_STATES = 64  # number of states over which the value of the policy is aver
 class Learner:
     """Fits models to the trials of a study, suggests points and creates policies.
 
-    Methods take all trials of the study, in the order of their numbers.  Fitted models are cached.
+    Its functions take all trials of the study, in the order of their numbers.  Fitted models are cached.
     """
 
     def __init__(

@@ -83,10 +83,10 @@ class MeansAhead:
 
 @dataclass(frozen=True)
 class SlackAhead:
-    """The posterior of a constraint's standardized slack if one of k candidates is evaluated.
+    """The posterior of a constraint's standardized slack, at q actions in each of m states, after one more evaluation.
 
-    A slack is the amount by which an outcome satisfies its constraint. There are q actions in each of m states. After
-    the evaluation, the posterior mean of a slack is `mean` + `slope` ζ, and its variance is `variance` - `slope`².
+    A slack is the amount by which an outcome satisfies its constraint. The evaluation is at one of k candidates. After
+    it, the posterior mean of a slack is `mean` + `slope` ζ, and its variance is `variance` - `slope`².
     Here, ζ ~ N(0, 1) is the standardized observation of the slack at the candidate.
     """
 

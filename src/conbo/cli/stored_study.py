@@ -63,7 +63,10 @@ class StoredStudy:
         self._records.tell(number, outcomes)
 
     def check(self, outcomes: Outcomes) -> None:
-        """Raise RewardError if a constrained outcome is missing or, if costs are learned, a positive cost."""
+        """Raise RewardError if a constrained outcome is missing.
+
+        If costs are learned, it is also raised if the outcomes do not include a positive cost.
+        """
         check_told(self._cost, outcomes.measured)
         check_constrained(self._constraints, outcomes.measured)
 

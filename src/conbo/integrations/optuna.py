@@ -187,7 +187,11 @@ class ConboSampler(BaseSampler):
     def sample_independent(
         self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
-        """A random value for a parameter that no completed trial has; a state is drawn from its distribution."""
+        """A random value for a parameter that `sample_relative` has no usable value for.
+
+        The parameter may be in no completed trial yet, or its range may have changed. A state parameter is drawn from
+        its state distribution, an action parameter uniformly.
+        """
         self._raise_error_if_multi_objective(study)
         generator = np.random.default_rng([self._seed, trial.number, *param_name.encode()])
         parameter = parameter_of(param_distribution)

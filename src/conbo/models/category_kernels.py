@@ -56,7 +56,10 @@ class CategoryTable(Protocol):
         """
 
     def variance(self, choices: Tensor) -> Tensor:
-        """Return each state's covariance (...) with itself, given the indices of its `choices` (..., columns)."""
+        """Return the covariance of each state with itself, as a tensor (...).
+
+        `choices` (..., columns) has the index of the state's choice in every categorical column.
+        """
 
     def terms(self, columns: int) -> list[CategoryTerm]:
         """Return the terms that add up to this covariance, for the given number of categorical columns."""
@@ -88,7 +91,10 @@ class Trend:
         return same_choices(a, b).mul_(self.difference).add_(self.trend)
 
     def variance(self, choices: Tensor) -> Tensor:
-        """Return each state's covariance (...) with itself, given the indices of its `choices` (..., columns)."""
+        """Return the covariance of each state with itself, as a tensor (...).
+
+        `choices` (..., columns) has the index of the state's choice in every categorical column.
+        """
         total = self.trend + self.difference
         return torch.full(choices.shape[:-1], total, dtype=torch.float64, device=choices.device)
 
@@ -132,7 +138,10 @@ class MultiTask:
         return _product(parts)
 
     def variance(self, choices: Tensor) -> Tensor:
-        """Return each state's covariance (...) with itself, given the indices of its `choices` (..., columns)."""
+        """Return the covariance of each state with itself, as a tensor (...).
+
+        `choices` (..., columns) has the index of the state's choice in every categorical column.
+        """
         columns = zip(self.loadings, self.own, choices.unbind(-1), strict=True)
         return _product([loadings[choice].square().sum(-1) + own[choice] for loadings, own, choice in columns])
 

@@ -47,7 +47,7 @@ class Columns:
 
     @property
     def width(self) -> int:
-        """Number of features that the columns become."""
+        """Number of features that encode the columns."""
         return len(self.owner)
 
     @cached_property

@@ -31,11 +31,11 @@ PARTS: tuple[Parts, ...] = (CONSTANT, FUNCTION, BOTH)
 
 
 def modes_with_seeds(families: Sequence[SeededFamily], modes: Sequence[Mode], points: Tensor) -> list[Mode]:
-    """Return modes of the hyperparameters of promising models with effects of simulator seeds.
+    """Fit promising models in which simulator seeds affect the reward; return the modes of their hyperparameters.
 
-    A mode is a local maximum of the hyperparameters' posterior density, and `modes` are those of all models without
-    such effects. The last column of points (n, d + 1) is the seed. The list is empty if no two rewards share a seed,
-    because effects of seeds then cannot be told from noise.
+    A mode is a local maximum of the hyperparameters' posterior density. The argument `modes` has those of all models in
+    which seeds have no effect. The last column of points (n, d + 1) is the seed. The list is empty if no two rewards
+    share a seed, because effects of seeds then cannot be told from noise.
     """
     if not families or len(points[:, -1].unique()) == len(points):
         return []

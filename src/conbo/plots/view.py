@@ -248,7 +248,7 @@ class View:
         return max(0.0, float(np.dot(weights.numpy(), lost)) * self.sign)
 
     def most_important(self, role: str, name: str | None = None) -> str:
-        """The name of the state or action parameter that costs most reward if the policy gets it wrong.
+        """The name of the state or action parameter that matters most for the reward; see `given_away`.
 
         `role` is "states" or "actions". If a `name` is given, it is checked and returned instead.
         """

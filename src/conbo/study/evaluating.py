@@ -59,7 +59,7 @@ class Evaluating:
         Parameters
         ----------
         objective
-            Called as ``objective(state, action)`` with two dicts, or with common random numbers as
+            Called as ``objective(state, action)`` with two dicts; in a study with common random numbers, as
             ``objective(state, action, seed)``; the state is {} in a space without states. Returns the reward, or a
             mapping such as ``{"reward": 1.2, "noise": 0.1, "wait": 4.2}``, whose other values are recorded.
         evaluations

@@ -151,7 +151,10 @@ class Here:
 
 
 class Processes:
-    """Evaluates in n local processes; each of them has its own pool, so that a hanging process can be replaced."""
+    """Evaluates in up to n local processes.
+
+    Each process is the only worker of a pool of its own, so that a hanging one can be replaced without ending others.
+    """
 
     replaces_lost_workers = True
 
