@@ -3,7 +3,7 @@
 import pytest
 
 from conbo.spaces import Categorical, Integer, Parameter, Real, Value
-from conbo.value_text import number_in_steps, value_text
+from conbo.value_text import number_in_steps, step_between, value_text
 
 
 @pytest.mark.parametrize(
@@ -36,3 +36,8 @@ def test_more_digits_can_be_asked_for() -> None:
 def test_ticks_are_different_numbers() -> None:
     assert [number_in_steps(x, 5.0, 3) for x in (1234560.0, 1234565.0)] == ["1234560", "1234565"]
     assert [number_in_steps(x, 1e-5, 3) for x in (1000.00001, 1000.00002)] == ["1000.00001", "1000.00002"]
+
+
+def test_the_range_of_numbers_may_be_beyond_the_largest_float() -> None:
+    ends = [-1.7e308, 1.7e308]
+    assert [number_in_steps(end, step_between(ends)) for end in ends] == ["-1.7e+308", "1.7e+308"]

@@ -211,7 +211,7 @@ class Validation:
         return " or ".join((["broke a constraint"] if constrained else []) + (["failed"] if self.failed else []))
 
     def __str__(self) -> str:
-        return f"{' '.join(self.sentences)} ({INTERVAL_IN_WORDS}.)"
+        return " ".join([*self.sentences, *([f"({INTERVAL_IN_WORDS}.)"] if self.has_result else [])])
 
     def to_dict(self) -> dict[str, Any]:
         """Return the validation as plain values that JSON can hold.

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable
 
-from conbo.parameters import Parameter, Real
+from conbo.parameters import LARGEST_FLOAT, Parameter, Real
 from conbo.rounding import SMALLEST_PLAIN, number
 from conbo.values import Value
 
@@ -26,7 +26,7 @@ def value_text(parameter: Parameter, value: Value, digits: int = 4) -> str:
 def step_between(values: Iterable[float]) -> float:
     """The least difference of two numbers that are shown as different numbers: 1e-4 of the range of the values."""
     known = list(values)
-    return RESOLUTION * (max(known) - min(known)) if known else 0.0
+    return RESOLUTION * min(max(known) - min(known), LARGEST_FLOAT) if known else 0.0
 
 
 def number_in_steps(value: float, step: float, digits: int = 4) -> str:

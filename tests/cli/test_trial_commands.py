@@ -198,12 +198,14 @@ method = "uniform"
 
 [states]
 temperature = { type = "real", low = 300, high = 400 }
-shop = { type = "categorical", choices = ["north", true, 0.5] }
+shop = { type = "categorical", choices = ["north", true, 0.5, 0.3333333333333333, 12345678901234567] }
 
 [actions]
 rate = { type = "real", low = 1e-4, high = 1, log = true }
 count = { type = "integer", low = 1, high = 99999 }
+volume = { type = "real", low = 1e9, high = 1e10, log = true }
 """
+POINT = {"temperature": "371.23456", "shop": "north", "rate": "0.001", "count": "42", "volume": "2e9"}
 
 
 @pytest.mark.parametrize(
@@ -219,6 +221,7 @@ count = { type = "integer", low = 1, high = 99999 }
         ("rate", "0.00", "0.001"),
         ("rate", "0.0012", "0.001"),
         ("count", "41", "42"),
+        ("volume", "1e-320", "2e9"),
     ],
 )
 @pytest.mark.parametrize("name", ["batch.csv", "batch.json"])
@@ -226,8 +229,7 @@ def test_rows_with_other_states_or_actions_are_refused(
     conbo: Conbo, folder: Path, name: str, column: str, cell: str, asked: str
 ) -> None:
     (folder / "study.toml").write_text(ASKED)
-    point = {"temperature": "371.23456", "shop": "north", "rate": "0.001", "count": "42", column: asked}
-    _enqueue(point, {"temperature": 300.0, "shop": "north", "rate": 0.01, "count": 1})
+    _enqueue({**POINT, column: asked}, {"temperature": 300.0, "shop": "north", "rate": 0.01, "count": 1, "volume": 1e9})
     conbo("ask", "-n", "2", "-o", name)
     first, second = _read(folder / name)
     _write(folder / name, [{**first, "reward": 1, column: cell}, {**second, "reward": 2}])
@@ -249,6 +251,9 @@ def test_rows_with_other_states_or_actions_are_refused(
         ("temperature", "", "371.23456"),
         ("shop", "TRUE", "true"),  # as a spreadsheet writes it
         ("shop", "0.50", "0.5"),
+        ("shop", "0.333333333333333", "0.3333333333333333"),  # a spreadsheet keeps fifteen digits
+        ("shop", "12345678901234567", "12345678901234567"),  # more digits than a float has
+        ("shop", "12345678901234500", "12345678901234567"),
         ("rate", "1.0E-03", "0.001"),
         ("rate", "0.00123", "0.001234"),
         ("count", "42.0", "42"),
@@ -258,7 +263,7 @@ def test_rounded_states_and_actions_are_those_that_were_asked_for(
     conbo: Conbo, folder: Path, column: str, cell: str, asked: str
 ) -> None:
     (folder / "study.toml").write_text(ASKED)
-    _enqueue({"temperature": "371.23456", "shop": "north", "rate": "0.001", "count": "42", column: asked})
+    _enqueue({**POINT, column: asked})
     conbo("ask", "-o", "batch.csv")
     (row,) = _read(folder / "batch.csv")
     _write(folder / "batch.csv", [{**row, "reward": 1, column: cell}])

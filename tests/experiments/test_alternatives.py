@@ -176,7 +176,7 @@ def test_all_alternatives_have_the_same_evaluations():
         here = [task for task in tasks if task.settings.problem == problem]
         assert len({(task.evaluations, task.settings.initial) for task in here}) == 1
         labels = Counter(task.settings.method for task in here)
-        assert set(labels.values()) == {5}
+        assert len(set(labels.values())) == 1  # as many seeds of each
         assert {label.split(" k=")[0] for label in labels} >= {"conbo", "uniform/auto", "optuna", "ax"}
 
 

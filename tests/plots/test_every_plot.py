@@ -1,5 +1,6 @@
 """What holds for all plots and all spaces: figures of finite numbers that can be saved."""
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from conbo.models.botorch_model import ModelFactory
 from conbo.plots.axes import ParameterAxis
 from conbo.plots.style import evenly, with_count
 from conbo.plots.view import view_of
-from conbo.spaces import Categorical, Integer, Real, Space
+from conbo.spaces import Categorical, Integer, Real, Space, Value
 from conbo.study import Study
 from learned_studies import STUDIES, learned, one_action, one_state, view
 
@@ -62,6 +63,18 @@ def test_close_values_and_large_rewards_are_shown_as_different_numbers() -> None
     ticks = plots.posterior_surface(seen).data[0].colorbar.ticktext
     assert len(set(ticks)) == len(ticks)
     assert "x (1000.0001 to 1000.0009) over s (1000.0001 to 1000.0009)" in study.policy()._repr_html_()
+
+
+def test_large_rewards_in_a_table_of_the_policy_are_different_numbers() -> None:
+    space = Space(states={"s": Categorical([1, 2, 3])}, actions={"x": Real(0, 1)})
+
+    def reward(state: dict[str, Value], action: dict[str, Value]) -> float:
+        return 1234560 + float(state["s"]) - 9 * (float(action["x"]) - 0.3 * float(state["s"])) ** 2
+
+    policy = learned(space, reward, 15).policy()
+    means = [policy.predict({"s": s}).mean for s in (1, 2, 3)]
+    cells = re.findall(r"<td>(1234\d+\.?\d*)</td>", policy._repr_html_())
+    assert list(map(float, cells)) == pytest.approx(means, rel=0, abs=1e-4 * (max(means) - min(means)))
 
 
 def test_names_and_choices_are_shown_as_they_are(tmp_path: Path) -> None:

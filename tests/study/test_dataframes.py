@@ -110,6 +110,16 @@ def test_rows_of_a_list_may_have_different_keys() -> None:
     assert len(study.trials) == 2
 
 
+def test_statuses_that_are_remarks_are_cut(caplog: pytest.LogCaptureFixture) -> None:
+    row = {"s": 0.5, "k": "a", "x": 1.0, "n": 3, "reward": 1.0}
+    remarks = [f"seen at {i}" for i in range(1000)]
+    assert new_study().add_trials([row, *({**row, "status": remark} for remark in [*remarks, remarks[7]])]) == 1
+    (message,) = caplog.messages
+    assert message.startswith("Rows of the list whose status is not 'completed' were skipped: 2 'seen at 7', 1 'seen")
+    assert "characters cut" in message
+    assert len(message) < 400
+
+
 def test_results_that_are_none() -> None:
     with pytest.raises(SettingError, match="this must be a dataframe, but got dict"):
         new_study().add_trials({"s": 1})

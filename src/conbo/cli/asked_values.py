@@ -16,6 +16,7 @@ from conbo.trials import Trial
 # differences between a number in a file and the asked one, as fractions of the parameter's range
 MOST_ROUNDED = 0.01  # largest difference that rounding may cause
 NEGLIGIBLE = 1e-6  # largest difference that is ignored even if it is not due to rounding, such as single precision
+SPREADSHEET = 1e-14  # largest relative difference due to the fifteen significant digits that spreadsheets keep
 
 
 def check_asked(trial: Trial, row: Mapping[str, Any], parameters: Mapping[str, Fields]) -> None:
@@ -32,8 +33,10 @@ def check_asked(trial: Trial, row: Mapping[str, Any], parameters: Mapping[str, F
 
 def _agrees(parameter: Fields, value: Any, cell: Any) -> bool:
     text = str(cell)
+    if text == str(value):
+        return True
     if isinstance(value, str):
-        return text == value
+        return False
     if isinstance(value, bool):
         return text.lower() == str(value).lower()  # spreadsheets write TRUE
     try:
@@ -41,7 +44,7 @@ def _agrees(parameter: Fields, value: Any, cell: Any) -> bool:
     except ValueError:
         return False
     if parameter.text("type") != "real":
-        return bool(number == value)
+        return math.isclose(number, value, rel_tol=SPREADSHEET)
     apart = _distance(parameter, value, number)
     return apart <= NEGLIGIBLE or (apart <= MOST_ROUNDED and _rounds_to(value, text))
 
@@ -51,7 +54,8 @@ def _distance(parameter: Fields, value: float, other: float) -> float:
     low, high = parameter.number("low"), parameter.number("high")
     if not (parameter.has("log") and parameter.flag("log")):
         return abs(other - value) / (high - low)
-    return abs(math.log(other / value)) / math.log(high / low) if other > 0 else math.inf
+    ratio = other / value  # may underflow to zero
+    return abs(math.log(ratio)) / math.log(high / low) if ratio > 0 else math.inf
 
 
 def _rounds_to(value: float, text: str) -> bool:
@@ -65,5 +69,5 @@ def _rounds_to(value: float, text: str) -> bool:
 
 
 def _exponent(number: Decimal) -> int:
-    """The power of ten of the last digit of a finite number."""
+    """The exponent of ten of the last decimal place of a finite number: -2 for 1.25, and 0 for 43."""
     return int(number.as_tuple().exponent)

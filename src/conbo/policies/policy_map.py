@@ -13,7 +13,7 @@ from conbo.html_pieces import line, table, text
 from conbo.quasi_random import sobol_points
 from conbo.rounding import BAND, NINETY_FIVE, number
 from conbo.spaces import Categorical, Parameter, Space, Value
-from conbo.value_text import value_text
+from conbo.value_text import number_in_steps, step_between, value_text
 
 if TYPE_CHECKING:
     from conbo.policies.policy import Policy
@@ -61,9 +61,11 @@ def _rows(policy: "Policy") -> str:
     states = _typical_states(policy)
     predictions = policy.predict_many(states)
     header = [*space.states, *space.actions, "expected reward", BAND]
+    step = step_between(p.mean for p in predictions) or 1.0
+    rewards = [(number_in_steps(p.mean, step), number(NINETY_FIVE * p.std)) for p in predictions]
     cells = [
-        [*_texts(space.states, state), *_texts(space.actions, p.action), number(p.mean), number(NINETY_FIVE * p.std)]
-        for state, p in zip(states, predictions, strict=True)
+        [*_texts(space.states, state), *_texts(space.actions, p.action), *reward]
+        for state, p, reward in zip(states, predictions, rewards, strict=True)
     ]
     return table(header, cells)
 

@@ -11,7 +11,7 @@ from conbo.plots import gain, limits, model_checks, parameters, planes, policy_p
 from conbo.plots.view import View
 from conbo.problems import Problem
 from conbo.rounding import counted, listed, with_margin
-from conbo.validation import INTERVAL_IN_WORDS, Validation
+from conbo.validation import Validation
 from conbo.value_text import value_text
 
 MOST_PROOFS = 4  # largest number of validations that are shown; the newest ones
@@ -79,11 +79,10 @@ def sections(view: View, problem: Problem | None) -> list[Section]:
 
 def _validation(number: int, found: Validation) -> Panel:
     beside = f"Beside {found.rule_name}" if found.rule_name else "The best action"
-    text = " ".join([*found.sentences, f"({INTERVAL_IN_WORDS}.)"])
     return Panel(
         f"validation-{number}",
         f"{beside}, after {counted(found.trials, 'evaluation')}",
-        text,
+        str(found),
         _one(model_checks.fresh_evaluations(found)),
     )
 

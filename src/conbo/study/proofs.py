@@ -80,8 +80,8 @@ class Proofs:
         Raises
         ------
         ConboError
-            If no trial is completed yet (unless the study has a `prior`), every state had a failed evaluation, or the
-            executor is broken.
+            If no trial is completed yet (unless the study has a `prior`), all evaluations failed, or the executor is
+            broken.
         SettingError
             If `evaluations` is less than 4 (2 in a space without states) or less than twice the number of `states`, or
             another setting is out of range.
@@ -145,8 +145,8 @@ class Proofs:
         Raises
         ------
         ConboError
-            If no trial is completed yet (unless the study has a `prior`), every state had a failed evaluation, or the
-            executor is broken.
+            If no trial is completed yet (unless the study has a `prior`), all evaluations failed, or the executor is
+            broken.
         SettingError
             If `name` is empty, is "the best single action" or cannot be encoded in UTF-8, or a setting is out
             of range.
@@ -221,7 +221,8 @@ class Proofs:
         try:
             with evaluation_bar(len(points), progress) as bar:
                 for at, future in _evaluated(evaluators, objective, points):
-                    validation = validation.with_result(*places[at], *_result(future, learned))
+                    place, which = places[at]
+                    validation = validation.with_result(place, which, *_result(future, learned))
                     bar.update()
                     if time.monotonic() - written > WRITE_EVERY:
                         records.replace(number, validation)

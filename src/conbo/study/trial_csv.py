@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from conbo.common_random_numbers import SEED
-from conbo.errors import PointError, RewardError, StudyError
+from conbo.errors import PointError, RewardError, StudyError, shortened
 from conbo.notices import LOG
 from conbo.spaces import Parameter, Space, Value
 from conbo.study.cells import number_in, seed_in, value_in
@@ -130,7 +130,7 @@ def results_of(
         )
         raise StudyError(f"nothing was imported from {source}, since not every row is a result:{lines}")
     if skipped:
-        kinds = ", ".join(f"{n} '{status}'" for status, n in skipped.items())
+        kinds = shortened(", ".join(f"{n} '{status}'" for status, n in skipped.most_common()))
         LOG.warning("Rows of %s whose status is not 'completed' were skipped: %s.", source, kinds)
     return list(results.values())
 
