@@ -53,8 +53,8 @@ Another way is to use another library: Optuna or Ax for a few states one by one,
 distribution P[s]. All get the same number of evaluations. For Optuna and Ax, the table shows the result with the
 number of states, in parentheses, that was best in hindsight, which favors them; on the ambulances and on assemble to
 order, Ax, which is slow if rewards are noisy, was run only with Optuna's number. Costs are means ± standard errors of
-{seeds} (`conbo reproduce alternatives`). So few seeds show no difference at the 5 % level, however large it is: read
-the columns as indications."""
+{seeds} (`conbo reproduce alternatives`). These are fewer than in the table above, so the costs of `conbo` differ from
+those there, and only large differences are significant: the [reproduction](docs/reproduction.md) has the tests."""
 README_METHODS = {"conbo": "`conbo`", "expected-improvement": "expected improvement", "uniform": "random search"}
 REFERENCES = {"methods": "uniform"}  # with which method others in a figure are compared, if not with the default
 # figures with one table of final costs, instead of one for each of many problems
@@ -93,12 +93,15 @@ def by_key(runs: Iterable[Run]) -> dict[Key, Run]:
 def write_results(runs: dict[Key, Run]) -> None:
     """Write the runs of each figure to its pack in results/, unless the pack already holds the same runs.
 
-    A run that several figures share is written to the pack of the first of them.
+    A run that several figures share is written to the pack of the first of them. A figure without runs of its own has
+    no pack.
     """
     left = dict(runs)
     for figure in FIGURES.values():
         mine, path = figure.select(left), RESULTS / f"{figure.name}{PACK_SUFFIX}"
-        if mine and not (path.exists() and by_key(mine) == by_key(read_file(path))):
+        if not mine:
+            path.unlink(missing_ok=True)
+        elif not (path.exists() and by_key(mine) == by_key(read_file(path))):
             pack(mine, path)
         left = {key: run for key, run in left.items() if key not in {run.settings.key for run in mine}}
     for key in left:

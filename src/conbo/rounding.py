@@ -49,7 +49,7 @@ def as_precise(value: float, std: float) -> str:
     margin = NINETY_FIVE * std
     if value and 0 < max(margin, abs(value)) < SMALLEST_PLAIN:
         return _small(value, margin)
-    if not SMALLEST_PLAIN <= margin < 1e6 or abs(value) >= 1e6:
+    if not SMALLEST_PLAIN <= margin < 1e6:
         return number(value)
     room = MOST_DIGITS - 1 - math.floor(math.log10(abs(value))) if value else MOST_DIGITS
     return f"{value:.{max(0, min(_decimals(margin), room))}f}"

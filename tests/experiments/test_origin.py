@@ -64,9 +64,30 @@ def test_words_do_not_change_a_fingerprint(tmp_path, monkeypatch):
     told = '"""A module."""\n\n# why\ndef f(x):\n    """Twice\n    told."""\n\n    return x + 1\n'
     assert lines("second_words", told) == plain
     assert lines("third_words", "def f(x):\n    return x + 2\n") != plain
+    assert lines("fourth_words", 'def f(x):  # "why"\n    return x + 1  # twice\n') == plain
+    assert "#" in lines("fifth_words", 'COLOR = "#123456"\n')
     lines("__init__", "")
     lines("importing_words", "from conbo import first_words\nif TYPE_CHECKING:\n    from conbo.third_words import f\n")
     assert imports_of("conbo.importing_words") == {"conbo.first_words"}
+
+
+def test_names_of_modules_do_not_change_a_fingerprint(tmp_path, monkeypatch):
+    monkeypatch.setattr(origin, "SOURCE", tmp_path)
+
+    def fingerprint(**sources):
+        for name, text in sources.items():
+            (tmp_path / f"{name}.py").write_text(text)
+        return origin._fingerprint(tuple(sorted(f"conbo.{name}" for name in sources)), ())
+
+    function, before = (
+        "def f(x):\n    return x + 1\n",
+        "from conbo.long_name import f as g\nfrom conbo.middle import h\n",
+    )
+    after = "from conbo.middle import h\nfrom conbo.short import f as g\n\n\n"  # in another order, as the name asks
+    old = fingerprint(long_name=function, middle="h = 1\n", first_user=before + "y = g(h)\n")
+    assert fingerprint(short=function, middle="h = 1\n", second_user=after + "y = g(h)\n") == old
+    assert fingerprint(short=function, middle="h = 1\n", third_user=after + "y = g(2 * h)\n") != old
+    assert fingerprint(short=function, middle="h = 1\n", fourth_user=after.replace(" as g", "") + "y = g(h)\n") != old
 
 
 def test_a_run_is_stale_if_any_part_of_it_has_another_origin():

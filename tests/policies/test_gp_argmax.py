@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-import conbo.policies.cached_answers
 import conbo.policies.gp_argmax
+import conbo.policies.policy_cache
 from conbo.belief import Belief, fit_belief
 from conbo.bound_states import bind
 from conbo.errors import SettingError
@@ -142,7 +142,7 @@ def counted_searches(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conbo.policies.gp_argmax, "MOST_SEARCHED", 8)
-    monkeypatch.setattr(conbo.policies.cached_answers, "MOST_ANSWERS", 30)
+    monkeypatch.setattr(conbo.policies.policy_cache, "MOST_ANSWERS", 30)
     belief = belief_over(SPACES["many states"])
     policy = built(belief, similar=1.0)
     for seed in range(3):

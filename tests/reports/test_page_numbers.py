@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from conbo.parameter_records import parameter_records
+from conbo.rounding import with_margin
 from conbo.spaces import Categorical, Integer, Parameter, Real, Value
 from conbo.value_text import value_text
 from missing_tools import skip_without
@@ -47,4 +48,4 @@ def test_a_value_has_the_digits_that_its_range_needs() -> None:
     [(165.93, 3.6, "165.9 ± 7.1"), (1234567.8, 3.6, "1234568 ± 7.1"), (-1234567.8, 360, "-1234568 ± 706")],
 )
 def test_a_mean_is_as_precise_as_its_margin(mean: float, std: float, text: str) -> None:
-    assert on_the_page("withMargin(...given)", [mean, std]) == text
+    assert on_the_page("withMargin(...given)", [mean, std]) == with_margin(mean, std) == text

@@ -2,17 +2,20 @@
 
 The fingerprint is a hash of the problem's data files and of source files: the modules that define the method's recipe,
 the problem, the optimizer and the scoring, and all modules that these import. Other methods and problems, storage and
-presentation are left out. If another library suggests the points, conbo's optimizer is left out too. Docstrings, blank
-lines and comment lines do not count, so that rewriting them does not make recorded runs stale.
+presentation are left out, and so is what no run has, such as costs. If another library suggests the points, conbo's
+optimizer is left out too. Docstrings, comments, blank lines and the names of modules do not count, so that rewriting a
+comment or renaming a file does not make recorded runs stale.
 """
 
 import ast
 import hashlib
 import platform
+import tokenize
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import cache, lru_cache, partial
 from importlib.metadata import PackageNotFoundError, version
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -24,24 +27,37 @@ SOURCE = Path(__file__).parents[1]
 ROOTS = ("conbo.experiments.evaluation", "conbo.experiments.scoring")
 OURS = "conbo.experiments.entering"  # makes a method of conbo a contestant; alternatives do not depend on it
 FINAL_ROUND = "conbo.experiments.final_round"
-# Modules that list, store, name or show things, so that numbers do not depend on them. The methods and problems that
-# they list are found from the recipe and the problem of the run instead.
+# Modules that list, store, check, name or show things, or are about costs and limits, which no run has. Numbers do not
+# depend on them. The methods and problems that they list are found from the recipe and the problem of the run instead.
 IGNORED = frozenset(
     {
         "conbo",
+        "conbo.acquisition.per_cost",
+        "conbo.constraint_text",
+        "conbo.cost_learner",
+        "conbo.cost_model",
+        "conbo.cost_rules",
         "conbo.dataframes",
         "conbo.errors",
         "conbo.experiments.origin",
         "conbo.experiments.problem_names",
         "conbo.experiments.run_file",
+        "conbo.former_names",
         "conbo.html_pieces",
         "conbo.method_list",
         "conbo.method_table",
+        "conbo.models.page_record",
+        "conbo.names",
         "conbo.notices",
+        "conbo.outcome_constraints",
+        "conbo.parameter_records",
         "conbo.policies.policy_file",
         "conbo.policies.policy_map",
         "conbo.problems",
         "conbo.record_fields",
+        "conbo.rounding",
+        "conbo.setting_conflicts",
+        "conbo.setting_rules",
         "conbo.study_summary",
     }
 )
@@ -110,7 +126,7 @@ def modules_within(value: object) -> Iterator[str]:
 def reachable(modules: Iterable[str]) -> set[str]:
     """These modules and all of conbo's modules that they import, directly or indirectly, except `IGNORED` ones.
 
-    `IGNORED` modules only list, store, name or show things, so that the numbers of a run do not depend on them.
+    The numbers of a run do not depend on `IGNORED` modules.
     """
     found: set[str] = set()
     waiting = [module for module in modules if module not in IGNORED]
@@ -130,16 +146,36 @@ def imports_of(module: str) -> frozenset[str]:
 
 @cache
 def code_lines(module: str) -> str:
-    """The source of a module without comment lines, docstrings and blank lines."""
+    """The source of a module without docstrings, comments and blank lines.
+
+    What it imports from conbo's modules is listed first, in alphabetical order and without the names of the modules.
+    """
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     dropped: set[int] = set()
+    imported: list[str] = []
     for node in ast.walk(_tree(module)):
+        text: ast.stmt | None = None
         if isinstance(node, documented) and ast.get_docstring(node, clean=False) is not None:
             text = node.body[0]
+        elif isinstance(node, ast.ImportFrom) and node.module and _is_ours(node.module):
+            text = node
+            imported += [f"{alias.name} as {alias.asname or alias.name}" for alias in node.names]
+        if text is not None:
             dropped.update(range(text.lineno, (text.end_lineno or text.lineno) + 1))
-    lines = enumerate(_path(module).read_text(encoding="utf-8").splitlines(), start=1)
+    lines = enumerate(_without_comments(_path(module)), start=1)
     kept = (line.rstrip() for number, line in lines if number not in dropped)
-    return "\n".join(line for line in kept if line and not line.lstrip().startswith("#"))
+    return "\n".join([*sorted(imported), *filter(None, kept)])
+
+
+def _without_comments(path: Path) -> list[str]:
+    """The lines of a source file, cut off where a comment begins."""
+    source = path.read_text(encoding="utf-8")
+    lines = source.splitlines()
+    for token in tokenize.generate_tokens(StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            row, column = token.start
+            lines[row - 1] = lines[row - 1][:column]
+    return lines
 
 
 def _imports(node: ast.AST) -> Iterator[str]:
@@ -173,7 +209,7 @@ def _tree(module: str) -> ast.Module:
 
 @cache
 def _fingerprint(modules: tuple[str, ...], data: tuple[Path, ...]) -> str:
-    parts = [f"{module}\n{code_lines(module)}\n".encode() for module in modules]
+    parts = [f"{code}\n".encode() for code in sorted(map(code_lines, modules))]
     parts += [path.name.encode() + b"\n" + path.read_bytes() for path in data]
     return hashlib.sha256(b"".join(parts)).hexdigest()[:DIGITS]
 

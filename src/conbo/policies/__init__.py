@@ -1,7 +1,7 @@
 """Policies: functions from states to actions, and the recipes that build them from a belief.
 
 `policy.py` has the class `Policy` that users get, with named values in their units. Recipes and the policies that they
-build work in the unit cube: `gp_argmax.py` has the recipe of the default policy, and `cached_answers.py` the cache of
+build work in the unit cube: `gp_argmax.py` has the recipe of the default policy, and `policy_cache.py` the cache of
 this policy.
 """
 

@@ -1,6 +1,6 @@
 """The default policy: π(s) = argmax over x of the posterior mean, subject to learned constraints if there are any.
 
-The cache in `cached_answers.py` avoids searches. How an action is found depends on its state:
+The cache in `policy_cache.py` avoids searches. How an action is found depends on its state:
 
 =============================================  ======================================================================
 state                                          how its action is found
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from conbo.belief import Belief
 from conbo.errors import SettingError
-from conbo.policies.cached_answers import MOST_SEARCHED, PolicyCache
+from conbo.policies.policy_cache import MOST_SEARCHED, PolicyCache
 from conbo.search.action_candidates import action_candidates
 
 FIRST_BLOCK = 16  # number of new states that are fully searched before the other new states are compared with them

@@ -29,7 +29,7 @@ class Policy:
     """A function from states to actions, learned from the trials of a study.
 
     `Study.policy` and `load_policy` create policies. A policy caches its actions, which also makes the search in
-    similar states faster (see `conbo.policies.cached_answers`).
+    similar states faster (see `conbo.policies.policy_cache`).
 
     Parameters
     ----------

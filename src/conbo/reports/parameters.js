@@ -39,8 +39,7 @@ function formatNumber(value, step = Infinity) {
 
 const NINETY_FIVE = 1.96; // standard deviations that hold 95 % of a normal distribution
 
-// A mean and its margin of 1.96 standard deviations, both to the second digit of the margin, as in conbo's rounding.py;
-// but a mean of a million or more keeps all digits before the decimal point.
+// A mean and its margin of 1.96 standard deviations, both to the second digit of the margin, as in conbo's rounding.py.
 function withMargin(mean, std) {
   if (std === null) return `${formatNumber(mean)} ± …`; // still being computed
   const margin = NINETY_FIVE * std, most = Math.max(margin, Math.abs(mean));
