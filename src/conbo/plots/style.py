@@ -30,6 +30,7 @@ _AXIS = {
     "zeroline": False,
     "ticks": "",
     "exponentformat": "power",
+    "minexponent": 6,  # smaller exponents are not written: 100400 rather than 1.004×10⁵
     "ticklabelstandoff": 6,  # so that dots on the axis hide no label, and labels do not touch at the corner
     "title": {"font": {"size": 13}, "standoff": 8},
 }

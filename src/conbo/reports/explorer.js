@@ -205,7 +205,7 @@ const explorer = (function () {
 
   function axis(text, automargin) {
     return { title: { text, font: { size: 13 } }, gridcolor: "#e6e8ee", zeroline: false, automargin,
-      exponentformat: "power", ticklabelstandoff: 6 };
+      exponentformat: "power", minexponent: 6, ticklabelstandoff: 6 }; // as in conbo's plots/style.py
   }
 
   // Standard deviations along the curve. Each costs the solution of a linear system, so if that is slow, only some are
