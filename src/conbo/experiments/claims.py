@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from conbo.experiments.evidence import Check, Evidence, Scored
-from conbo.experiments.paper_figures import FIGURES, KNOWLEDGE_GRADIENTS, WIDTHS, swept_label, width_problem
+from conbo.experiments.paper_figures import FIGURES
 from conbo.experiments.run_file import Key, Run
 from conbo.experiments.suggestion_times import Timed, Times
 from conbo.experiments.summary import markdown
+from conbo.experiments.variants import KNOWLEDGE_GRADIENTS, WIDTHS, swept_label, width_problem
 
 MOST_EXCEPTIONS = 3  # largest number of checks that do not hold and are named in the table
 

@@ -20,10 +20,10 @@ from conbo.experiments.drawing import (
     style_of,
     styled,
 )
-from conbo.experiments.paper_figures import KNOWLEDGE_GRADIENTS, WIDTHS, swept_label, width_problem
 from conbo.experiments.problem_names import readable
 from conbo.experiments.run_file import Run
 from conbo.experiments.summary import Comparison, compare
+from conbo.experiments.variants import KNOWLEDGE_GRADIENTS, WIDTHS, swept_label, width_problem
 
 LEAST = 1e-12  # smallest cost that is drawn; lower ones are drawn here, because a log axis cannot show zero
 
