@@ -6,6 +6,7 @@ import secrets
 import socket
 from collections.abc import Mapping
 from datetime import datetime
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, overload
 from urllib.parse import quote, urlencode
 
@@ -343,9 +344,9 @@ def _trial(record: Mapping[str, Any]) -> Trial:
 
 def _number(trial: Trial | int) -> int:
     number = trial.number if isinstance(trial, Trial) else trial
-    if not isinstance(number, int) or isinstance(number, bool):
+    if not isinstance(number, Integral) or isinstance(number, bool):
         raise TrialError(f"a trial must be named by its number, but got {number!r}.")
-    return number
+    return int(number)  # of NumPy, for example
 
 
 def _time(text: str | None) -> datetime | None:

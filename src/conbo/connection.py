@@ -115,12 +115,19 @@ class Connection:
         if body is not None:
             headers["Content-Type"] = "application/json"
         try:
-            content = None if body is None else json.dumps(body).encode("ascii")
+            content = None if body is None else json.dumps(body, default=_plain).encode("ascii")
         except (TypeError, ValueError) as error:
             raise SettingError(f"what is sent must be plain numbers, strings, lists and dicts: {error}.") from error
         request = Request(f"{self.url}{path}", content, headers, method=method)
         with self._opener.open(request, timeout=self._timeout) as response:
             return _object(response.read(MAX_ANSWER))
+
+
+def _plain(value: Any) -> Any:
+    """Return a NumPy scalar as a plain value; raise TypeError for anything else that JSON cannot hold."""
+    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
+        return value.item()
+    raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
 
 
 def _parts(url: object) -> SplitResult | None:

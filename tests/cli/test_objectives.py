@@ -32,12 +32,14 @@ def test_functions_by_module_or_file(folder: Path, name: str) -> None:
         ("json.py:profit", "'json.py' must be renamed: a module 'json' exists already in"),
         ("time.py:profit", "'time.py' must be renamed: a module 'time' exists already in Python itself."),
         ("wrong.py:profit", "cannot import 'wrong.py': NameError: name 'x' is not defined"),
+        ("script.py:profit", "cannot import 'script.py': SystemExit: 0"),
     ],
 )
 def test_what_is_no_function(folder: Path, name: str, message: str) -> None:
     (folder / "json.py").write_text("")
     (folder / "time.py").write_text("")
     (folder / "wrong.py").write_text("x + 1")
+    (folder / "script.py").write_text("import sys\nsys.exit(0)")
     with pytest.raises(SettingError) as raised:
         load_function(name)
     assert message in str(raised.value)

@@ -47,6 +47,17 @@ def test_run_a_function_then_nothing_is_left_to_do(conbo: Conbo, folder: Path, s
     assert [trial.status for trial in library.open_study("study.db").trials] == ["completed"] * 4
 
 
+def test_an_objective_that_calls_exit_does_not_end_conbo_with_its_code(conbo: Conbo, folder: Path) -> None:
+    (folder / "leaving.py").write_text("import sys\n\ndef leave(*point):\n    sys.exit(0)\n")
+    told = "a function of yours must return or raise an error, but it ended the program by SystemExit: 0"
+    assert told in conbo("run", "leaving.py:leave", "-n", "2", code=1).stderr
+    (trial,) = library.open_study("study.db").trials
+    assert (trial.status, trial.error) == ("failed", "SystemExit: 0 (leaving.py, line 4)")
+    conbo("run", "simulator.py:profit", "-n", "3", code=0)
+    assert told in conbo("validate", "leaving.py:leave", "-n", "4", code=1).stderr
+    assert told in conbo("compare", "leaving.py:leave", code=1).stderr
+
+
 def test_run_a_program(conbo: Conbo, folder: Path) -> None:
     conbo("run", "--command", PROGRAM, "-n", "3")
     trials = library.open_study("study.db").trials

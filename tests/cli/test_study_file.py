@@ -106,6 +106,7 @@ STATE = f"[states]\n{X}\n[actions]\ny = {{ type = 'real', low = 0, high = 1 }}\n
         (f"name = ''\n[actions]\n{X}", "`name` must be a non-empty string, but got ''."),
         (f"name = '..'\n[actions]\n{X}", "`name` must not be '.' or '..'"),
         (f"storage = 'a\\u0000b'\n[actions]\n{X}".replace("'", '"'), "`storage` must be a string, but got 'a\\x00b'."),
+        (f'storage = ""\n[actions]\n{X}', "`storage` must be the path of a file or a database URL, but is empty."),
         ("actions.x = { type = 'categorical', choices = { a = 1 } }", r"choices` must be a sequence of values"),
         (
             "states.n = { type = 'integer', low = 1, high = 9 }\nactions.x = { type = 'real', low = 0, high = 1 }\n"

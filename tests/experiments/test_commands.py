@@ -78,6 +78,7 @@ def test_a_sweep_is_made_in_pieces(conbo):
         (["bench"], 2, "a PROBLEM is missing, or --summary DIR"),
         (["bench", "branin", "--summary", "."], 2, "leave PROBLEM out"),
         (["bench", "--summary", "."], 0, "No run in '.' has a score yet"),
+        (["bench", "--summary", "nowhere"], 2, "Directory 'nowhere' does not exist."),
         (["bench", "branin", "-m", "conbow"], 1, "unknown method 'conbow': did you mean 'conbo'?"),
         (["bench", "brannin"], 1, "unknown problem 'brannin'"),
         (["reproduce", "sintetic"], 1, "unknown figure 'sintetic': did you mean 'synthetic'?"),

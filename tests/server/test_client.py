@@ -12,6 +12,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 
 import conbo
@@ -59,6 +60,22 @@ def test_errors_are_those_of_a_study(service: Running) -> None:
         client.tell(client.ask(), float("nan"))
     with pytest.raises(SettingError, match="plain numbers, strings, lists and dicts"):
         client.ask(state={"demand": object()})  # type: ignore[dict-item]
+
+
+def test_numbers_of_numpy_are_sent_as_plain_ones(service: Running) -> None:
+    client = conbo.Client(service.url)
+    (trial,) = client.ask(np.int64(1), {"demand": np.float32(50)})  # type: ignore[call-overload]
+    assert trial.state == {"demand": 50.0}
+    client.tell(np.int64(trial.number), np.float32(1.5))  # type: ignore[arg-type]
+    assert client.trials[0].reward == 1.5
+    client.enqueue({"demand": np.int32(20)}, {"stock": np.array(30)})  # type: ignore[dict-item]
+    assert client.trials[1].point == {"demand": 20.0, "stock": 30.0}
+    state = {"demand": np.float32(50)}
+    assert client.policy()(state) == client.policy()({"demand": 50})  # type: ignore[arg-type]
+    with pytest.raises(TrialError, match="a trial must be named by its number, but got True"):
+        client.tell(True, 1.0)
+    with pytest.raises(SettingError, match="plain numbers, strings, lists and dicts: Object of type ndarray"):
+        client.ask(state={"demand": np.array([20])})  # type: ignore[dict-item]
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,21 @@ def test_tell_by_trial_or_by_number() -> None:
         study.tell(0, 1.6)
 
 
+def test_a_trial_may_be_named_by_an_integer_of_numpy() -> None:  # as from a column of a dataframe
+    study = new_study()
+    study.ask(3)
+    study.tell(np.int64(1), 1.5)  # type: ignore[arg-type]
+    study.fail(np.uint8(2))  # type: ignore[arg-type]
+    assert [trial.status for trial in study.trials] == ["running", "completed", "failed"]
+    with pytest.raises(TrialError, match="unknown trial 3: known are 0 to 2"):
+        study.tell(np.int64(3), 1.5)  # type: ignore[arg-type]
+    for flag in (True, False):
+        with pytest.raises(TrialError, match=f"a trial must be named by its number, but got {flag}"):
+            study.tell(flag, 1.5)
+    with pytest.raises(TrialError, match=r"unknown trial 1\.0: known are 0 to 2"):
+        study.tell(1.0, 1.5)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("reward", [math.nan, math.inf, None, "high", [1.0]], ids=repr)
 def test_a_bad_reward_leaves_the_study_as_it_was(reward: Any) -> None:
     study = new_study()

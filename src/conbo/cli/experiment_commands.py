@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 FOLDER = click.Path(path_type=Path, file_okay=False)
+EXISTING_FOLDER = click.Path(path_type=Path, file_okay=False, exists=True)
 FILE = click.Path(path_type=Path, dir_okay=False)
 SOME_FAILED = 3
 _HOW_TO_READ = (
@@ -82,7 +83,9 @@ def _shared_options(command: Command) -> Command:
     help="Number of simulations in each test state.",
 )
 @click.option("--out", type=FOLDER, default=Path("out/bench"), show_default=True, help="Folder of the runs.")
-@click.option("--summary", type=FOLDER, metavar="DIR", help="Run nothing; compare the runs that are in a folder.")
+@click.option(
+    "--summary", type=EXISTING_FOLDER, metavar="DIR", help="Run nothing; compare the runs that are in a folder."
+)
 @click.option("--against", default="conbo", show_default=True, help="The method that the others are compared with.")
 @click.option("--plot", type=FILE, help="Draw scores against evaluations.")
 @_shared_options

@@ -10,7 +10,8 @@ import string
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -77,6 +78,19 @@ def checked(
     return objective
 
 
+@contextmanager
+def exits_as_errors() -> Iterator[None]:
+    """In the body of a `with` statement, turn a SystemExit of the user's function into a ConboError.
+
+    Otherwise conbo would end without a word, with the exit code of the function, which may mean success.
+    """
+    try:
+        yield
+    except SystemExit as error:
+        rule = "a function of yours must return or raise an error"
+        raise ConboError(f"{rule}, but it ended the program by SystemExit: {error.code}") from error
+
+
 def load_function(name: str) -> "AnyObjective":
     """The function that `module:function` or `path/to/file.py:function` names."""
     home, _, attribute = name.rpartition(":")
@@ -90,7 +104,7 @@ def load_function(name: str) -> "AnyObjective":
     sys.path.insert(0, str(path.resolve().parent if is_file else Path.cwd()))
     try:
         module = importlib.import_module(path.stem if is_file else home)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a script may end with sys.exit
         raise SettingError(f"cannot import '{home}': {type(error).__name__}: {error}") from error
     file = getattr(module, "__file__", None) or "Python itself"  # a builtin module has no file
     if is_file and Path(file).resolve() != path.resolve():

@@ -14,6 +14,7 @@ from conbo.cli.objectives import (
     Program,
     checked,
     command_option,
+    exits_as_errors,
     load_function,
     source_and_objective,
     timeout_option,
@@ -75,7 +76,8 @@ def validate(
     study = open_existing(source, name)
     states = _states(study.space, path)
     program = checked(objective, study.space, study.common_random_numbers, list(study.outcome_constraints))
-    found = study.validate(program, evaluations, states=states, workers=workers, progress=not as_json)
+    with exits_as_errors():
+        found = study.validate(program, evaluations, states=states, workers=workers, progress=not as_json)
     click.echo(json.dumps(found.to_dict()) if as_json else str(found))
     return NOTHING_OR_FAILED if found.failed else 0
 
@@ -118,9 +120,10 @@ def compare(
         needed = list(study.outcome_constraints)
         evaluated = checked(evaluated, study.space, study.common_random_numbers, needed)
     states = _states(study.space, path)
-    found = study.compare(
-        rule, evaluated, evaluations, name=label, states=states, workers=workers, progress=not as_json
-    )
+    with exits_as_errors():
+        found = study.compare(
+            rule, evaluated, evaluations, name=label, states=states, workers=workers, progress=not as_json
+        )
     click.echo(json.dumps(found.to_dict()) if as_json else str(found))
     return NOTHING_OR_FAILED if found.validation is not None and found.validation.failed else 0
 

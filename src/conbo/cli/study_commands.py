@@ -11,7 +11,14 @@ import click
 
 import conbo
 from conbo.cli.exit_codes import INTERRUPTED, NOTHING_OR_FAILED
-from conbo.cli.objectives import checked, command_option, source_and_objective, timeout_option, workers_option
+from conbo.cli.objectives import (
+    checked,
+    command_option,
+    exits_as_errors,
+    source_and_objective,
+    timeout_option,
+    workers_option,
+)
 from conbo.cli.study_file import TEMPLATE, read_study_file
 from conbo.cli.study_source import (
     STUDY_FILE,
@@ -232,7 +239,8 @@ def _run(
     study: "Study", objective: "AnyObjective", needed: list[str], as_json: bool, progress: bool, **settings: Any
 ) -> int:
     program = checked(objective, study.space, study.common_random_numbers, needed)
-    summary = study.run(program, progress=progress, **settings)
+    with exits_as_errors():
+        summary = study.run(program, progress=progress, **settings)
     if not progress:  # the progress bar already ends with the summary
         click.echo(json.dumps(asdict(summary)) if as_json else str(summary))
     if summary.failed:

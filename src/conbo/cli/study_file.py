@@ -104,6 +104,8 @@ def _read(path: Path) -> dict[str, Any]:
     for key in _TEXTS:
         if not isinstance(record.get(key, ""), str) or "\0" in record.get(key, ""):
             raise SettingError(f"`{key}` must be a string, but got {record[key]!r}.")
+    if record.get("storage") == "":
+        raise SettingError("`storage` must be the path of a file or a database URL, but is empty.")
     constraints = record.get("constraints", [])
     if not isinstance(constraints, list) or not all(isinstance(text, str) for text in constraints):
         raise SettingError(f"`constraints` must be a list of strings, but got {constraints!r}.")
