@@ -1,6 +1,7 @@
 """What is feasible, the nearest feasible points, and even ones: judged by arithmetic of the tests' own."""
 
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -121,6 +122,20 @@ def test_a_cut_ends_at_the_border_of_a_function() -> None:
 def test_a_function_that_raises_is_named_with_its_point() -> None:
     space = Space(actions={"x": Real(0, 1)}, feasible=lambda _, action: action["y"] > 0)
     with pytest.raises(SpaceError, match=r"`feasible` must return True or False, but raised KeyError for .*'x': 0.5"):
+        space.is_feasible({}, {"x": 0.5})
+
+
+@pytest.mark.parametrize(("answer", "is_feasible"), [(np.True_, True), (np.array(False), False), (1, True)])
+def test_answers_of_a_function(answer: Any, is_feasible: bool) -> None:
+    space = Space(actions={"x": Real(0, 1)}, feasible=lambda *_: answer)
+    assert space.is_feasible({}, {"x": 0.5}) == is_feasible
+
+
+@pytest.mark.parametrize("answer", [None, np.nan, "x", 2], ids=repr)
+def test_a_function_that_does_not_answer_is_named_with_its_point(answer: Any) -> None:
+    space = Space(actions={"x": Real(0, 1)}, feasible=lambda *_: answer)
+    told = f"`feasible` must return True or False, but returned {answer!r} for state {{}} and action {{'x': 0.5}}."
+    with pytest.raises(SpaceError, match=re.escape(told)):
         space.is_feasible({}, {"x": 0.5})
 
 

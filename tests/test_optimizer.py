@@ -211,6 +211,19 @@ def test_minimizing_mirrors_maximizing_and_keeps_the_user_s_sign() -> None:
     assert up.policy_value() == -down.policy_value()
 
 
+def test_a_policy_changes_no_suggestion_of_a_joint_method_without_states() -> None:
+    def suggested(with_policy: bool) -> dict[str, Any]:
+        space = Space(actions={"x": Real(0, 1), "y": Real(0, 1)})
+        optimizer = Optimizer(space, method="expected-improvement", initial=6, seed=1)
+        for trial in optimizer.ask(6):
+            optimizer.tell(trial, -((float(trial.action["x"]) - 0.3) ** 2) - float(trial.action["y"]))
+        if with_policy:
+            optimizer.policy()
+        return optimizer.ask()[0].action
+
+    assert suggested(True) == suggested(False)
+
+
 def test_a_space_without_states() -> None:
     optimizer = told(Optimizer(Space(actions=SPACE.actions), method=greedy(), initial=4), 12)
     assert optimizer.trials[0].state == {}

@@ -198,3 +198,11 @@ def test_values_become_plain(parameter: Parameter, value: object, plain: object)
     validated = parameter.validate("p", value)
     assert validated == plain
     assert type(validated) is type(plain)
+
+
+def test_a_range_in_single_precision_is_no_overflow() -> None:  # a warning would be an error here
+    assert Real(np.float32(0.5), 5) == Real(0.5, 5)
+    with pytest.raises(SpaceError, match="`low` must be a finite number, but got low="):
+        Real(np.float32("-inf"), 5)
+    with pytest.raises(SpaceError, match="`high` must be a finite number, but got high="):
+        Real(0, 10**400)

@@ -48,6 +48,14 @@ def test_trials_that_cannot_be(number: int, changes: dict[str, object], kind: ty
         Optimizer(SPACE, method="uniform").restore(damaged)
 
 
+def test_trials_stay_as_they_were_if_others_cannot_be_restored() -> None:
+    optimizer, known = Optimizer(SPACE, method="uniform"), trials()
+    optimizer.restore(known)
+    with pytest.raises(PointError):
+        optimizer.restore([known[0], replace(known[1], state={"s": 2.0})])
+    assert list(optimizer.trials) == known
+
+
 def test_a_trial_before_the_others_is_missing() -> None:
     with pytest.raises(TrialError, match="trial 0 must come before trial 2, but is missing"):
         Optimizer(SPACE, method="uniform").adopt(trials()[2:])

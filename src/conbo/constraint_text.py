@@ -63,7 +63,7 @@ def parse_constraint(text: str) -> LinearConstraint:
     if not isinstance(text, str):
         raise SpaceError(f"a constraint must be a string, but got {shortened(repr(text))}.")
     if not text.strip():
-        raise SpaceError("a constraint must not be empty, but got an empty text.")
+        raise SpaceError("a constraint must not be empty, but got an empty string.")
     if len(text) > LONGEST:
         raise SpaceError(f"a constraint must have at most {LONGEST} characters, but got {len(text)}.")
     tokens = _tokens(text)

@@ -179,8 +179,9 @@ class Learner:
         """Return the belief that is fitted to completed trials and, if failures are learned, to failed ones.
 
         The belief is cached until there are further trials to fit.  With `states_as_actions`, state parameters are
-        modeled as actions.
+        modeled as actions; a space without states has the same belief either way.
         """
+        states_as_actions = states_as_actions and self._space.n_state_dims > 0
         failed = [trial for trial in trials if self._learns_failures and trial.teaches_failure]
         ended = [*_completed(trials), *failed]
         known, belief = self._beliefs.get(states_as_actions, (None, None))

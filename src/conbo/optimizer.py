@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 from conbo.best_observed import best_observed
@@ -16,7 +17,7 @@ from conbo.bound_states import bind
 from conbo.common_random_numbers import new_seeds, seed_rule
 from conbo.cost_rules import Cost, check_cost, check_told, with_cost
 from conbo.direction import Direction
-from conbo.errors import TrialError, shortened
+from conbo.errors import ConboError, TrialError, shortened
 from conbo.initial_design import default_size, design_points
 from conbo.method_list import DEFAULT_METHOD, Method, listed
 from conbo.notices import LOG
@@ -168,14 +169,18 @@ class Optimizer:
         """Replace all trials by those of another optimizer with the same settings.
 
         The new trials must be in the order of their numbers, starting from 0, and valid under these settings.
-        Otherwise, TrialError, PointError or RewardError is raised.
+        Otherwise, TrialError, PointError or RewardError is raised, and the trials stay as they were.
         """
         restored = list(trials)
         for number, trial in enumerate(restored):
             if trial.number != number:
                 raise TrialError(f"trials must be numbered 0, 1, 2, …, but got {trial.number} in place of {number}.")
-        self._trials = []
-        self.adopt(restored)
+        before, self._trials = self._trials, []
+        try:
+            self.adopt(restored)
+        except ConboError:
+            self._trials = before
+            raise
 
     def fit(self) -> None:
         """Fit the model now, if the initial design is complete, so that the next suggestion takes less time."""
@@ -301,12 +306,13 @@ class Optimizer:
         self._trials[failed.number] = failed
 
     def find(self, trial: Trial | int) -> Trial:
-        """Return the latest version of a trial, given an older one or its number.
+        """Return the latest version of a trial, given an older one or its number, which may be an integer of NumPy.
 
         Raises TrialError if the number is unknown, or if the given trial has another point than the known one.
         """
         number = trial.number if isinstance(trial, Trial) else trial
-        if isinstance(number, int) and 0 <= number < len(self._trials):
+        number = int(number) if isinstance(number, Integral) and not isinstance(number, bool) else number
+        if type(number) is int and 0 <= number < len(self._trials):
             known_trial = self._trials[number]
             if isinstance(trial, Trial) and trial.arguments != known_trial.arguments:
                 rule = f"trial {number} must be one of this study"

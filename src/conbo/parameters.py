@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from conbo.errors import PointError, SpaceError, shortened
 from conbo.names import is_encodable
-from conbo.values import Value, is_number
+from conbo.values import Value, is_finite_number, is_number
 
 Array: TypeAlias = NDArray[np.float64]
 
@@ -313,7 +313,7 @@ def _check_log(log: object) -> None:
 
 
 def _finite_float(name: str, value: Any) -> float:
-    if not is_number(value) or not abs(value) <= LARGEST_FLOAT:  # a whole number may be larger than any float
+    if not is_finite_number(value):
         raise SpaceError(f"`{name}` must be a finite number, but got {name}={value!r}.")
     return float(value)
 

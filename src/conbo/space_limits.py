@@ -55,16 +55,19 @@ def function_name(function: Callable[..., Any]) -> str:
 def allowed(feasible: Feasible, states: Sequence[dict[str, Value]], actions: Sequence[dict[str, Value]]) -> Flags:
     """Call the user's function `feasible` for n states, each with its own action; return the results (n,).
 
-    Raises SpaceError if the function raises an exception.
+    Raises SpaceError if the function raises an exception, or returns what is neither True nor False.
     """
-    flags = np.empty(len(states), dtype=bool)
+    flags, rule = np.empty(len(states), dtype=bool), "`feasible` must return True or False"
     for i, (state, action) in enumerate(zip(states, actions, strict=True)):
         try:
-            flags[i] = bool(feasible(state, action))
+            answer = feasible(state, action)
+            is_flag, flags[i] = bool(answer in (True, False)), bool(answer)
         except Exception as error:
             where = f"state {state!r} and action {action!r}"
-            rule = "`feasible` must return True or False"
             raise SpaceError(f"{rule}, but raised {type(error).__name__} for {where}: {error}") from error
+        if not is_flag:
+            where = f"state {state!r} and action {action!r}"
+            raise SpaceError(f"{rule}, but returned {shortened(repr(answer))} for {where}.")
     return flags
 
 

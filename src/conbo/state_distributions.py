@@ -22,8 +22,8 @@ from typing import TypeAlias
 import numpy as np
 
 from conbo.errors import SpaceError
-from conbo.parameters import LARGEST_FLOAT
-from conbo.spaces import Point, Value, is_number
+from conbo.spaces import Point, Value
+from conbo.values import is_finite_number
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Triangular:
     mode: float | None = None
 
     def __post_init__(self) -> None:
-        if self.mode is not None and not _is_finite(self.mode):
+        if self.mode is not None and not is_finite_number(self.mode):
             raise SpaceError(f"`mode` must be a finite number, but got mode={self.mode!r}.")
 
 
@@ -88,9 +88,9 @@ class Normal:
     sd: float
 
     def __post_init__(self) -> None:
-        if not _is_finite(self.mean):
+        if not is_finite_number(self.mean):
             raise SpaceError(f"`mean` must be a finite number, but got mean={self.mean!r}.")
-        if not _is_finite(self.sd) or not self.sd > 0:
+        if not is_finite_number(self.sd) or not self.sd > 0:
             raise SpaceError(f"`0 < sd < inf` must hold, but got sd={self.sd!r}.")
 
 
@@ -121,7 +121,7 @@ class Weights:
         if not isinstance(self.weights, Mapping):
             raise SpaceError(f"`weights` must be a mapping from values to weights, but got {self.weights!r}.")
         for value, weight in self.weights.items():
-            if not _is_finite(weight) or weight < 0:
+            if not is_finite_number(weight) or weight < 0:
                 raise SpaceError(f"a weight must be finite and not negative, but got {weight!r} for {value!r}.")
         if not 0 < sum(map(float, self.weights.values())) < math.inf:
             raise SpaceError(f"weights must have a positive and finite sum, but got {dict(self.weights)!r}.")
@@ -209,11 +209,6 @@ class Density:
             raise SpaceError(f"`function` must be callable, but got {self.function!r}.")
         if self.bound is not None and not 0 < self.bound < math.inf:
             raise SpaceError(f"`0 < bound < inf` must hold, but got bound={self.bound}.")
-
-
-def _is_finite(value: object) -> bool:
-    """Return whether a value is a finite number that does not exceed the range of a float."""
-    return is_number(value) and abs(value) <= LARGEST_FLOAT
 
 
 Recipe: TypeAlias = MarginalRecipe | Product | Density

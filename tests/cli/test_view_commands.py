@@ -159,6 +159,8 @@ def test_report(conbo: Conbo, learned: library.Study, folder: Path) -> None:
     assert conbo("report", "-o", "page.html").stdout == "Wrote page.html.\n"
     assert "<html" in (folder / "page.html").read_text()[:500]
     assert "must be written as .html" in conbo("report", "-o", "page.pdf", code=1).stderr
+    refused = conbo("report", "-o", "nowhere/page.html", code=1).stderr
+    assert "to a folder that exists, but 'nowhere' does not" in refused
     assert not (folder / "page.pdf").exists()
 
 

@@ -63,6 +63,18 @@ def test_a_factor_that_grew_is_the_one_that_is_made_anew() -> None:
     torch.testing.assert_close(anew.factor, torch.linalg.cholesky(covariance), rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize("n", [1, 20, 58])
+def test_a_factor_of_the_same_rewards_rounds_alike(n: int) -> None:
+    """The memory layout matters, too: with another one, solutions differ in the last bit."""
+    kernel, points, variances = product_kernel(SPACE), uniform(n, 3), torch.full((n,), 1e-3, dtype=torch.float64)
+    first = factored(kernel, points, variances)
+    again = factored(kernel, points, variances, first)
+    right = uniform(n, 5)
+    solved = [torch.linalg.solve_triangular(each.factor, right, upper=False) for each in (first, again)]
+    assert torch.equal(*solved)
+    assert again.factor.stride() == first.factor.stride()
+
+
 @pytest.mark.usefixtures("short_steps")
 @pytest.mark.parametrize("row", [3, 45])
 def test_a_factor_of_other_points_or_noise_is_not_continued(row: int) -> None:

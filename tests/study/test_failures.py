@@ -77,6 +77,32 @@ def test_suggestions_keep_away_from_failures_also_after_a_resume(tmp_path: Path)
     assert suggested(conbo.open_study(tmp_path / "study.db").trials) == learning
 
 
+def test_a_run_that_stops_after_a_failure_resumes_exactly(tmp_path: Path) -> None:
+    """The second failure changes what is learned although no reward is new."""
+    space = conbo.Space(
+        states={"s": conbo.Real(0, 1), "c": conbo.Categorical(["u", "v"])},
+        actions={"a": conbo.Real(0, 1), "n": conbo.Integer(1, 5)},
+    )
+
+    def objective(state: dict[str, Any], action: dict[str, Any]) -> float:
+        if action["n"] == 5:
+            raise ValueError("too many")
+        return float(-((state["s"] - action["a"]) ** 2) - abs(action["n"] - 2) * 0.1)
+
+    def stop_after_two(study: conbo.Study, trial: conbo.Trial) -> None:
+        if sum(each.status == "failed" for each in study.trials) == 2:
+            study.stop()
+
+    def points(*callbacks: list[Any]) -> list[Any]:
+        storage = tmp_path / f"{len(callbacks)}.db"
+        for each in callbacks:
+            study = conbo.Study(space, seed=5, storage=storage)
+            study.run(objective, 12, callbacks=each, progress=False)
+        return [trial.point for trial in study.trials]
+
+    assert points([stop_after_two], []) == points([])
+
+
 def test_the_setting_is_stored_and_studies_without_it_ignore_failures(tmp_path: Path) -> None:
     learning, ignoring = tmp_path / "learning.db", tmp_path / "ignoring.db"
     new_study(storage=learning)

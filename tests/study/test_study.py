@@ -102,7 +102,7 @@ def test_a_trial_may_be_named_by_an_integer_of_numpy() -> None:  # as from a col
     with pytest.raises(TrialError, match="unknown trial 3: known are 0 to 2"):
         study.tell(np.int64(3), 1.5)  # type: ignore[arg-type]
     for flag in (True, False):
-        with pytest.raises(TrialError, match=f"a trial must be named by its number, but got {flag}"):
+        with pytest.raises(TrialError, match=f"unknown trial {flag}: known are 0 to 2"):
             study.tell(flag, 1.5)
     with pytest.raises(TrialError, match=r"unknown trial 1\.0: known are 0 to 2"):
         study.tell(1.0, 1.5)  # type: ignore[arg-type]

@@ -184,6 +184,18 @@ def test_a_parameter_that_is_called_noise(tmp_path: Path) -> None:
     assert study.trials[1].noise is None
 
 
+def test_what_a_parameter_hides_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    study = new_study(space=Space(actions={"noise": Real(0, 1), "outcome:wait": Real(0, 1)}))
+    study.tell(study.ask(), 1.0)
+    study.to_csv(tmp_path / "trials.csv")
+    assert not caplog.messages
+    study.tell(study.ask(), 1.0, outcomes={"wait": 3.0})
+    study.to_csv(tmp_path / "trials.csv")
+    assert caplog.messages == [
+        "The column 'outcome:wait' holds the parameter of this name; what else is recorded under it is left out."
+    ]
+
+
 @pytest.mark.skipif(not Path("/dev/fd").exists(), reason="needs /dev/fd")
 def test_a_csv_table_can_be_written_to_a_pipe() -> None:
     study = Study(Space(states={"s": Real(0, 1)}, actions={"x": Real(0, 1)}))

@@ -80,8 +80,9 @@ def _grown(rows: Rows, ends: list[int], known: Tensor, jitter: float) -> Tensor 
     The function `rows` computes the remaining rows of the matrix, in blocks that end at the row numbers `ends`.
     `jitter` is added to the diagonal entries of these rows. The result is None if the matrix is not positive definite.
     """
-    first = len(known)
-    n = ends[-1] if ends else first
+    if not ends:
+        return known  # in its own memory layout, because solutions with another one may round differently
+    first, n = len(known), ends[-1]
     if first == 0 and ends == [n]:
         return _block(rows(0, n), jitter)
     factor = known.new_zeros(n, n)

@@ -60,7 +60,7 @@ def report(study: Studied, path: str | Path, *, problem: Problem | None = None) 
     ConboError
         If no trial is completed yet.
     SettingError
-        If `study` is not a study, or the file's name has another ending.
+        If `study` is not a study, the file's name has another ending, or its folder does not exist.
 
     Examples
     --------
@@ -69,6 +69,8 @@ def report(study: Studied, path: str | Path, *, problem: Problem | None = None) 
     path = Path(path)
     if path.suffix.lower() not in ENDINGS:
         raise SettingError(f"a report must be written as .html, which a browser prints to PDF, but got '{path}'.")
+    if not path.parent.is_dir():  # checked before the page is drawn, which takes seconds
+        raise SettingError(f"a report must be written to a folder that exists, but '{path.parent}' does not.")
     path.write_text(page(view_of(study), problem), encoding="utf-8")
 
 

@@ -3,7 +3,6 @@
 A caller gets enqueued trials first, then, if it asks with a lease, trials whose workers were lost, and then new ones.
 """
 
-from numbers import Integral
 from typing import Any
 
 from conbo.cost_rules import check_told
@@ -72,7 +71,7 @@ def renew(shared: SharedOptimizer, trial: Trial | int, owner: str | None, lease:
     Raises TrialError unless the trial is leased to the worker or client `owner`.
     """
     lease = checked_lease(lease)
-    number = _found(shared.up_to_date(), trial).number
+    number = shared.up_to_date().find(trial).number
     if owner is None or not shared.records.renew(owner, [number], lease, turn=None):
         now = shared.up_to_date().find(number)
         what = f"is {now.status}" if now.status != "running" else "is another worker's, or has no lease"
@@ -81,7 +80,7 @@ def renew(shared: SharedOptimizer, trial: Trial | int, owner: str | None, lease:
 
 def release(shared: SharedOptimizer, trial: Trial | int, owner: str | None) -> None:
     """End the lease of `owner` on a trial, so that others can have the trial; do nothing if there is no such lease."""
-    number = _found(shared.up_to_date(), trial).number
+    number = shared.up_to_date().find(trial).number
     if owner is not None:
         shared.records.hand_back(owner, number)
 
@@ -95,7 +94,7 @@ def tell(shared: SharedOptimizer, trial: Trial | int, told: Outcomes, owner: str
     optimizer = shared.up_to_date()
     check_told(optimizer.cost, told.measured)
     check_constrained(optimizer.learned.constraints, told.measured)
-    return shared.records.tell(_found(optimizer, trial).number, told, owner)
+    return shared.records.tell(optimizer.find(trial).number, told, owner)
 
 
 def fail(shared: SharedOptimizer, trial: Trial | int, error: str, owner: str | None = None) -> bool:
@@ -103,7 +102,7 @@ def fail(shared: SharedOptimizer, trial: Trial | int, error: str, owner: str | N
 
     If the worker or client `owner` no longer has the trial, record nothing and return False.
     """
-    return shared.records.fail(_found(shared.up_to_date(), trial).number, error, owner)
+    return shared.records.fail(shared.up_to_date().find(trial).number, error, owner)
 
 
 def checked_lease(lease: Any) -> float:
@@ -120,16 +119,6 @@ def under_way(optimizer: Optimizer) -> list[Trial]:
     told.
     """
     return [trial for trial in optimizer.trials if trial.leased or trial.status == "completed"]
-
-
-def _found(optimizer: Optimizer, trial: Trial | int) -> Trial:
-    """The latest version of a trial, given an older one or its number, which may be an integer of NumPy.
-
-    Raises TrialError if there is no such trial. True and False are no numbers, although they are integers in Python.
-    """
-    if isinstance(trial, bool):
-        raise TrialError(f"a trial must be named by its number, but got {trial!r}.")
-    return optimizer.find(int(trial) if isinstance(trial, Integral) else trial)
 
 
 def _held(optimizer: Optimizer, owner: str) -> list[Trial]:

@@ -24,9 +24,19 @@ FILE_COLUMNS = ("noise", "error", "worker", "attempts", "started", "finished", "
 
 
 def full_table(space: Space, trials: Iterable[Trial]) -> tuple[list[str], list[dict[str, Any]]]:
-    """The column names and the rows of a table with everything that is recorded about the trials."""
+    """The column names and the rows of a table with everything that is recorded about the trials.
+
+    A parameter may have the name of another column, such as `noise`. The column then holds the parameter, and a warning
+    in the log says what is left out.
+    """
     known = list(trials)
     parameters = [*space.states, *space.actions]
+    others = {name: [getattr(trial, name) for trial in known] for name in FILE_COLUMNS}
+    others |= {name: [trial.measured.get(key) for trial in known] for name, key in measured_columns(known).items()}
+    if hidden := [name for name in parameters if any(value is not None for value in others.get(name, []))]:
+        LOG.warning(
+            "The column '%s' holds the parameter of this name; what else is recorded under it is left out.", hidden[0]
+        )
     more = [name for name in FILE_COLUMNS if name not in parameters]
     measured = [column for column in measured_columns(known) if column not in parameters]
     rows = [
