@@ -188,6 +188,28 @@ def test_policy_and_rule_are_validated_with_the_same_fresh_seeds(learned: Study)
     assert not {seed for _, seed in called} & {trial.seed for trial in learned.trials}
 
 
+def test_a_validation_draws_listed_seeds_at_random_because_the_mean_is_over_all_of_them() -> None:
+    few, many = new_study(seeds=range(10, 16)), new_study(seeds=range(1000))
+    for study in (few, many):
+        study.run(simulated, 4, progress=False)
+
+    def seeds_of(study: Study, states: int) -> list[int]:
+        called: list[int] = []
+
+        def recorded(state: dict[str, Any], action: dict[str, Any], seed: int) -> float:
+            called.append(seed)
+            return simulated(state, action, seed)
+
+        study.validate(recorded, 2 * states, progress=False)
+        return called
+
+    assert Counter(seeds_of(few, 12)) == {seed: 4 for seed in range(10, 16)}  # used or not, all equally often
+    drawn = set(seeds_of(many, 40))
+    assert len(drawn) == 40
+    assert 300 < np.mean(list(drawn)) < 700  # four standard errors about the mean of the list
+    assert drawn != set(seeds_of(many, 40))  # each validation draws anew
+
+
 def test_a_program_is_given_the_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from click.testing import CliRunner
 

@@ -360,13 +360,13 @@ def test_minimized_costs_are_said_as_costs() -> None:
 
 
 def queue(state: Any, action: Any) -> dict[str, float]:
-    """More is better, but from x = 0.25 + 0.5 s on the wait is too long."""
-    return {"reward": action["x"], "wait": 0.25 + action["x"] - 0.5 * state["s"]}
+    """More is better, but from x = 0.25 + 0.05 s on the wait is too long."""
+    return {"reward": action["x"], "wait": 0.25 + action["x"] - 0.05 * state["s"]}
 
 
 @cache
 def constrained() -> Study:
-    space = Space(states={"s": Real(0, 1)}, actions={"x": Real(0, 1)})
+    space = Space(states={"s": Integer(0, 10)}, actions={"x": Real(0, 1)})  # few states: each costs a constrained search
     model = GaussianProcess("squared-exponential", main_effects="none", input_warping="none", members=1)
     limits = {"wait": AtMost(0.5)}
     own = Study(space, method="uniform", model=model, outcome_constraints=limits, confidence=0.9)
@@ -400,10 +400,10 @@ def test_without_constraints_nothing_is_said_of_them() -> None:
 
 def test_broken_constraints_are_counted() -> None:
     def crowded(state: Any, action: Any) -> dict[str, float]:
-        return {"reward": 1.0, "wait": float(state["s"])}  # whatever is done
+        return {"reward": 1.0, "wait": state["s"] / 10}  # whatever is done
 
     found = constrained().validate(crowded, 40)
-    share = np.mean([float(check.state["s"]) > 0.5 for check in found.checks])
+    share = np.mean([float(check.state["s"]) > 5 for check in found.checks])
     assert 0 < share < 1
     assert found.policy_violation == found.rule_violation
     assert found.policy_violation is not None

@@ -197,8 +197,8 @@ _ALTERNATIVES = [
     for problem in sweep.problems
     if problem in GRID_SIZES["optuna"]
     for part in (
-        replace(sweep, problems=[problem], methods=named(DEFAULT_METHOD), seeds=10),  # shared with other figures
-        replace(sweep, problems=[problem], methods=alternatives(problem), seeds=10, final_round=False),
+        replace(sweep, problems=[problem], methods=named(DEFAULT_METHOD), seeds=8),  # shared with other figures
+        replace(sweep, problems=[problem], methods=alternatives(problem), seeds=8, final_round=False),
     )
 ]
 _FRESH_RIVALS = [*named("conbo-5", DEFAULT_METHOD), *with_our_model("conbo-5")]

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 EVALUATIONS = 20  # default number of evaluations of a validation
 VALIDATION_STREAM = 2  # stream of random numbers; suggestions use 0, and the initial design 1
+SEED_STREAM = 1  # stream within a validation, for the choice among listed simulator seeds
 PAUSE = 0.2  # seconds between two looks at an executor that has no workers
 WRITE_EVERY = 1.0  # seconds between two writes of the results so far to the database
 
@@ -212,7 +213,7 @@ class Proofs:
         places = [(i, j) for i, check in enumerate(validation.checks) for j in range(len(check.measurements))]
         # in random order, so that a drift over time does not bias the comparison
         places = [places[i] for i in np.random.default_rng(seed).permutation(len(places))]
-        seeds = self._fresh_seeds(len(validation.checks))  # policy and rule get the same seed in each state
+        seeds = self._validation_seeds(len(validation.checks), seed)  # policy and rule get the same seed in each state
         points = [
             (dict(validation.checks[i].state), dict(validation.checks[i].measurements[j].action), *seeds[i])
             for i, j in places
@@ -234,16 +235,21 @@ class Proofs:
             raise ConboError(f"the objective failed in all states of the validation: {errors[0]}")
         return validation
 
-    def _fresh_seeds(self, n: int) -> list[tuple[int, ...]]:
-        """For each of n states, a tuple with one simulator seed that no trial has used.
+    def _validation_seeds(self, n: int, stream: Sequence[int]) -> list[tuple[int, ...]]:
+        """For each of n states, a tuple with one simulator seed; empty tuples if the study does not choose seeds.
 
-        If too few of the study's `seeds` are unused, those that were used least often come next. The tuples are empty
-        if the study does not choose seeds.
+        If the study lists its `seeds`, the policy is worth its mean over all of them, used or not. So they are drawn
+        at random, with random numbers from `stream`, and as evenly as possible. Otherwise no trial has used them.
         """
         optimizer = self._shared.up_to_date()
-        if optimizer.seed_rule is None:
+        rule = optimizer.seed_rule
+        if rule is None:
             return [()] * n
-        return [(seed,) for seed in optimizer.seed_rule.new([trial.seed for trial in optimizer.trials], n)]
+        if rule.listed is None:
+            return [(seed,) for seed in rule.new([trial.seed for trial in optimizer.trials], n)]
+        rng = np.random.default_rng([*stream, SEED_STREAM])
+        rounds = [rng.permutation(len(rule.listed)) for _ in range(-(-n // len(rule.listed)))]
+        return [(rule.listed[i],) for i in np.concatenate(rounds)[:n]]
 
 
 def _result(future: Future[Any], learned: LearnedSettings) -> tuple[float | None, str, bool | None]:
