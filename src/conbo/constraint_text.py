@@ -86,7 +86,10 @@ def parse_constraint(text: str) -> LinearConstraint:
 
 
 def _tokens(text: str) -> list[tuple[str, str]]:
-    """Split a constraint into tokens (kind, characters), where kind is "number", "name", "quoted" or "sign"."""
+    """Split a constraint into tokens (kind, characters), where kind is "number", "name", "quoted" or "sign".
+
+    Signs are +, -, *, <=, >= and ==.
+    """
     tokens, place = [], 0
     end = len(text.rstrip())
     while place < end:

@@ -186,13 +186,15 @@ class Density:
     sampler
         ``sampler(generator, n)`` returns n states that follow the density.
     bound
-        A number that the function never exceeds, for rejection sampling.
+        A number that the function never exceeds, for rejection sampling. If less than a thousandth of the proposed
+        states would be accepted, it is refused.
 
     Raises
     ------
     SpaceError
-        If the function is not callable or the bound is not positive; when a study is created, also if the function
-        raises an exception or its integral is not positive and finite.
+        If the function is not callable, or the bound is not positive and finite. When states are needed, such as when a
+        study is created: if the function raises an exception or returns a value that is negative, not finite or above
+        the bound; if its integral is zero; if the bound is too loose; or if the sampler does not return n states.
 
     Examples
     --------

@@ -282,7 +282,7 @@ def difference_in_words(difference: Interval, rule_name: str, maximize: bool, fa
 
 
 def in_words(value: Interval) -> str:
-    """Return a mean with its margin as text, such as "165.9 ± 7.1"."""
+    """Return a mean with its margin as text, such as "165.9 ± 7.1", or the mean alone if it has no margin."""
     return f"{value.mean:.4g}" if value.margin is None else with_margin(value.mean, value.margin / NINETY_FIVE)
 
 

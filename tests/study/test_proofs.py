@@ -366,7 +366,9 @@ def queue(state: Any, action: Any) -> dict[str, float]:
 
 @cache
 def constrained() -> Study:
-    space = Space(states={"s": Integer(0, 10)}, actions={"x": Real(0, 1)})  # few states: each costs a constrained search
+    space = Space(
+        states={"s": Integer(0, 10)}, actions={"x": Real(0, 1)}
+    )  # few states: each costs a constrained search
     model = GaussianProcess("squared-exponential", main_effects="none", input_warping="none", members=1)
     limits = {"wait": AtMost(0.5)}
     own = Study(space, method="uniform", model=model, outcome_constraints=limits, confidence=0.9)

@@ -51,16 +51,17 @@ def with_our_model(*names: str) -> list[Method]:
 
 
 def with_wider_prior(*names: str) -> list[Method]:
-    """The methods from papers with these names, with the papers' model and a wider prior on the noise.
+    """The built-in methods with these names, with the papers' model (`PUBLISHED_MODEL`) and a wider prior on the noise.
 
-    Their labels are `method noise=auto`: the prior expects anything from small to large noise.
+    Their labels are `method noise=auto`: the prior expects anything from small to large noise, and the noise may be
+    heteroscedastic (see `GaussianProcess.noise`).
     """
     any_noise = replace(PUBLISHED_MODEL, noise="auto")
     return [replace(method, name=f"{method.name} noise=auto", model=any_noise) for method in named(*names)]
 
 
 def with_either_prior(*names: str) -> list[Method]:
-    """The methods from papers with these names, first as they are, then once more with a wider prior on the noise."""
+    """The built-in methods with these names as they are, followed by the same ones `with_wider_prior`."""
     return [*named(*names), *with_wider_prior(*names)]
 
 

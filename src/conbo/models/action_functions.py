@@ -7,7 +7,8 @@ prediction, this mean is
 
     μⁿ⁺¹(s, x) = μⁿ(s, x) + σ̃(s, x; candidate) z.
 
-The mean has n weights, one for each observed action.  The slope has n + 1, the last one for the candidate's action.
+So mean(x) is μⁿ(s, x), with n weights, one for each observed action.  And slope(x) is σ̃(s, x; candidate), with n + 1
+weights, the last one for the candidate's action.
 
 `maximize` searches for the maximizers of all functions at all given z in one batch, by safeguarded, projected Newton
 steps with gradients and Hessians in closed form.  It has two implementations: plain torch (any device, the reference),

@@ -15,7 +15,8 @@ k_X, M(x,x')     ``actions`` (Factor)  κ, correlation between actions
 l                ``lengthscales``      one for every column, in units of the unit cube
 ===============  ====================  ===================================================================
 
-Methods take states and actions as scaled inputs, which `Factor.scaled` makes from unit-cube points.
+Methods take states and actions as scaled inputs, which `Factor.scaled` makes from unit-cube points.  The formulas of
+correlations between scaled inputs, such as Matérn-5/2 and squared-exponential, are in `profiles.py`.
 """
 
 from abc import ABC, abstractmethod

@@ -2,8 +2,10 @@
 
 `Posterior` is implemented by `ExactPosterior` and its variants (built-in Gaussian processes), `Mixture` (an average of
 models) and `BotorchPosterior` (single-output BoTorch models with an exact marginal likelihood), among others.  Callers
-use the capabilities and never check the class.  A method whose return type allows None returns None when the
-capability is missing, and the caller tells the user what that means.
+use the capabilities and never check for one of these classes.  A capability can be missing in two ways.  A method whose
+return type allows None returns None, and the caller tells the user what that means.  Methods that only some posteriors
+or values have are in protocols of their own (such as `ImaginesRewards` and `KnowsSeeds`), for which callers test with
+`isinstance`.
 
 ======================  ===========================================================================================
 capability              who asks for it

@@ -34,18 +34,20 @@ def feasibility(
 ) -> go.Figure:
     """Draw the probability that all limits are satisfied, over one state parameter and one action parameter.
 
-    The observations and the policy are drawn as well.
+    The observations and the policy are drawn as well. If the space has no states and only one action parameter, the
+    figure is a curve over this action, without observations.
 
     Where a known limit is violated, the probability is zero. Elsewhere it is the probability that all learned
     limits are satisfied. Other state parameters have the values in `at`, and other action parameters have the values
-    that the policy chooses. Without states, the plot is over two action parameters.
+    that the policy chooses. Without states, the horizontal axis is the most important other action parameter.
 
     Parameters
     ----------
     study
         A study with limits, known or learned.
     state
-        Name of the state parameter on the horizontal axis; by default the most important one, as in `importance`.
+        Name of the state parameter on the horizontal axis; by default the most important one, as in `importance`. It
+        must be None if the space has no states.
     action
         Name of the action parameter on the vertical axis; by default the most important one, as in `importance`.
     at

@@ -94,14 +94,16 @@ def posterior_surface(
     """Draw the expected reward over one state parameter and one action parameter, with the observations and the policy.
 
     Other state parameters have the values in `at`, and other action parameters have the values that the policy chooses.
-    Without states, the surface is over two action parameters.
+    Without states, the horizontal axis is the most important other action parameter. If there is only one parameter in
+    all, the figure is the curve that `slices` draws.
 
     Parameters
     ----------
     study
         The study.
     state
-        Name of the state parameter on the horizontal axis; by default the most important one, as in `importance`.
+        Name of the state parameter on the horizontal axis; by default the most important one, as in `importance`. It
+        must be None if the space has no states.
     action
         Name of the action parameter on the vertical axis; by default the most important one, as in `importance`.
     at

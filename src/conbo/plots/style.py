@@ -154,7 +154,7 @@ def surface(
         options |= {"contours": {**edges, "coloring": "fill"}, "line": {"width": 0}}
     worst_first = levels if high_is_good else levels[::-1]
     ticks = worst_first[:: -(-len(levels) // MOST_TICKS)]
-    texts = [_even_number(level, size) for level in ticks.tolist()]
+    texts = [_tick_label(level, size) for level in ticks.tolist()]
     if clipped:
         texts[0] = f"{'≤' if high_is_good else '≥'} {texts[0]}"
     return kind(
@@ -199,8 +199,11 @@ def _round_step(step: float, size: float) -> float:
     return float(next(factor * power for factor in (1, 2, 5, 10) if factor * power >= 0.999 * least))
 
 
-def _even_number(value: float, step: float) -> str:
-    """Format the value of a tick with as many decimals as the step between ticks needs."""
+def _tick_label(value: float, step: float) -> str:
+    """Format an edge of a color band with as many decimals as the step between edges needs.
+
+    Very large numbers, and those with a very small step, are formatted by `number_in_steps`.
+    """
     if abs(value) >= 1e6 or step < 1e-4:
         return number_in_steps(value, step, 3)
     return f"{value:.{max(0, -int(np.floor(np.log10(step) + 1e-9)))}f}"

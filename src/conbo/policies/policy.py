@@ -142,7 +142,8 @@ class Policy:
         Returns
         -------
         Prediction
-            The action, its expected reward and the standard deviation of that estimate.
+            The action, its expected reward and the standard deviation of that estimate; and the probability that the
+            learned constraints are satisfied, which is None if there are none.
 
         Raises
         ------

@@ -108,7 +108,8 @@ def logits(weights: Tensors, statistics: Tensors, patches: Tensor, dropout: Tens
 def _convolution(layer: int, weights: Tensors, statistics: Tensors, patches: Tensor, training: bool) -> Tensor:
     """Apply the filters of convolution `layer` (1 or 2) to patches, then batch normalization, ReLU and max pooling.
 
-    Patches are (networks, images, pixels, numbers per patch). The result is (networks, images, side, side, filters).
+    Patches are (networks, images, pixels, numbers per patch), one for each pixel of a square image. Pooling halves its
+    side: the result is (networks, images, side, side, filters) with side = √pixels / 2.
     `statistics` are the running means and variances of batch normalization, which are updated in training.
     """
     # one product for each image, because the gradient of the filters is then a sum of many short products
