@@ -27,3 +27,7 @@ not_a_problem = math.pi
 
 def with_optimum():
     return Problem("known", SPACE, None, evaluate=_reward, optimal_reward=lambda state: 0.0)
+
+
+def objective(state, action):
+    return action["x"] - state["s"]

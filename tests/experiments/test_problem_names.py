@@ -36,7 +36,8 @@ def test_a_problem_of_ones_own_comes_from_a_file():
         ("branin:width=2", "`0 <= width <= 1` must hold"),
         ("nowhere.py:problem", "file must exist, but 'nowhere.py' does not"),
         (f"{OWN}:nothing", "it has no 'nothing'"),
-        (f"{OWN}:not_a_problem", "must be a Problem or a function that returns one, but is 3.14"),
+        (f"{OWN}:not_a_problem", "must be a Problem, or a function without arguments that returns one, but is 3.14"),
+        (f"{OWN}:objective", "must be a Problem, or a function without arguments that returns one, but is <function"),
     ],
 )
 def test_what_is_wrong_with_a_name_is_told(text, message):

@@ -203,7 +203,7 @@ def test_a_validation_draws_listed_seeds_at_random_because_the_mean_is_over_all_
         study.validate(recorded, 2 * states, progress=False)
         return called
 
-    assert Counter(seeds_of(few, 12)) == {seed: 4 for seed in range(10, 16)}  # used or not, all equally often
+    assert Counter(seeds_of(few, 12)) == dict.fromkeys(range(10, 16), 4)  # used or not, all equally often
     drawn = set(seeds_of(many, 40))
     assert len(drawn) == 40
     assert 300 < np.mean(list(drawn)) < 700  # four standard errors about the mean of the list

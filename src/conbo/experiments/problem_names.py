@@ -11,6 +11,7 @@ name                                        problem
 
 import ast
 import importlib.util
+import inspect
 import re
 from collections.abc import Callable
 from functools import lru_cache
@@ -69,10 +70,20 @@ def _from_file(path: Path, name: str) -> Problem:
     if not hasattr(module, name):
         raise SettingError(f"'{path}' must define what the text after the colon names, but it has no {name!r}.")
     found = getattr(module, name)
-    problem = found if isinstance(found, Problem) else found() if callable(found) else None
+    problem = found() if callable(found) and _needs_nothing(found) else found
     if not isinstance(problem, Problem):
-        raise SettingError(f"'{path}:{name}' must be a Problem or a function that returns one, but is {found!r}.")
+        rule = "must be a Problem, or a function without arguments that returns one"
+        raise SettingError(f"'{path}:{name}' {rule}, but is {found!r}.")
     return problem
+
+
+def _needs_nothing(function: Callable[..., Any]) -> bool:
+    """Whether a function can be called without arguments, unlike an objective."""
+    try:
+        inspect.signature(function).bind()
+    except TypeError:
+        return False
+    return True
 
 
 def readable(problem: str) -> str:
