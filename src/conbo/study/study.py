@@ -55,7 +55,8 @@ class Study(TrialTables, Learned, Evaluating, Proofs):
         What is fitted to the rewards: a `GaussianProcess`, a function that returns a BoTorch model, or any `Model`. By
         default the model that belongs to the method.
     seed
-        Seed of all suggestions; 0 by default. The same seed and rewards give the same suggestions.
+        Seed of all suggestions; by default 0, or that of the stored study. The same seed and rewards give the same
+        suggestions.
     initial
         Number of completed trials before the method takes over; until then, Sobol points are suggested. By default
         2 d + 2 for d parameters, at most 20; with a `prior`, 2.
