@@ -1,4 +1,4 @@
-"""A belief is all that is known at present: the space, the distribution P[s] of states, the observations and the model.
+"""A belief is all that is known at present, from the space and P[s] to the observations and the fitted models.
 
 `fit_belief` creates a belief.  Proposals and policies are functions of it.
 """
@@ -37,7 +37,9 @@ ModelLike: TypeAlias = Model | ModelFactory
 
 @dataclass(frozen=True)
 class Belief:
-    """All that is known at present: the space, P[s], the observations and the fitted model.
+    """All that is known at present: the space, P[s], the observations and the fitted model of rewards.
+
+    If there are costs or learned constraints, it also holds the models of these.
 
     Points (d,) are in the unit cube, with the d_s columns of the state before the d_x columns of the action.
     """

@@ -91,10 +91,14 @@ class Client:
 
         Raises
         ------
+        StudyError
+            If the service has no study of this name, or if `model` is True and the service can only read the study.
+        ConboError
+            If `model` is True and no trial is completed yet, unless the study has a `prior`.
         AccessError
             If the service refuses the request.
         StorageError
-            If the service cannot be reached.
+            If the service, or its database, cannot be reached.
         """
         return self._get(f"?{urlencode({'model': 'true'})}" if model else "")
 

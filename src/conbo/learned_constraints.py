@@ -56,7 +56,7 @@ class LearnedConstraint:
 
     @cached_property
     def averaged(self) -> "LearnedConstraint":
-        """The same constraint, with its model averaged over the hyperparameters if there is such an average."""
+        """This constraint, with its model averaged over the hyperparameters if there is such an average."""
         if self.average is None:
             return self
         return replace(self, posterior=moved(self.average(), self.observations.points.device), average=None)

@@ -234,7 +234,8 @@ def check_trial(trial: Trial, space: Space, rule: SeedRule | None, learned: Lear
     """Raise an error that names the trial, unless it is valid in a study that has `n_known` trials.
 
     Its number must be that of a known trial or the next one, its point must belong to the space, and its seed must be
-    one that `rule` allows. If the trial is completed, its outcomes must include those that the study constrains.
+    one that `rule` allows. If the trial is completed, it must have a reward, and its outcomes must include those that
+    the study constrains.
     """
     if not 0 <= trial.number <= n_known:
         raise TrialError(f"trial {n_known} must come before trial {trial.number}, but is missing.")

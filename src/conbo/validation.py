@@ -140,7 +140,10 @@ class Validation:
 
     @property
     def rule_violation(self) -> Interval | None:
-        """The same share for the decision rule; None if there is no rule, or none of its evaluations has ended."""
+        """Share of the states in which the rule's evaluation broke a constraint or failed, with a 95 % interval.
+
+        None if there is no rule, or none of its evaluations has ended.
+        """
         return _violation([(check.rule, check.weight) for check in self.checks if check.rule is not None])
 
     def _interval(self, of: Callable[[Check], Measurement | None], which: int) -> Interval:

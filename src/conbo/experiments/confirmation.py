@@ -23,18 +23,19 @@ class Pair(NamedTuple):
 def confirm(recorded: Sequence[Run], again: Iterable[Run]) -> None:
     """Add the fingerprint of new code to the recorded runs that this code reproduces.
 
-    `again` holds runs that the new code has repeated. Each is compared with the recorded run that has the same
-    settings. It is skipped in these cases:
+    `again` holds runs by the new code. Each is compared with the recorded run that has the same settings; they agree if
+    both are complete and have equal scores at the same checkpoints. A run of `again` is skipped in these cases:
 
     - No recorded run has the same settings.
     - The two runs were made on different platforms.
     - The new run was not made by exactly one version of the code.
 
-    The result of a comparison applies to the recorded run in it, and to all others that differ from this run only in
-    the seed and that share a fingerprint with it (see `codes_of`).
+    A comparison counts for every recorded run that differs from the compared one at most in the seed, and that shares a
+    fingerprint with it (see `codes_of`). So a recorded run without any fingerprint, because several versions of the
+    code made it, is never confirmed.
 
-    A recorded run is confirmed if at least one comparison applies to it, and if all comparisons that apply to it found
-    equal scores. The fingerprint of the new code is then added to the run's list `confirmed`.
+    A recorded run is confirmed if at least one comparison counts for it, and the two runs agree in all that do. The
+    fingerprint of the new code is then added to the run's list `confirmed`.
     """
     known = {run.settings: (run, codes_of(run)) for run in recorded}
     pairs: dict[RunSettings, list[Pair]] = defaultdict(list)

@@ -2,9 +2,10 @@
 
 The fingerprint is a hash of the problem's data files and of source files: the modules that define the method's recipe,
 the problem, the optimizer and the scoring, and all modules that these import. Other methods and problems, storage and
-presentation are left out, and so is what no run has, such as costs. If another library suggests the points, conbo's
-optimizer is left out too. Docstrings, comments, blank lines and the names of modules do not count, so that rewriting a
-comment or renaming a file does not make recorded runs stale.
+presentation are left out, and so is code for what recorded runs do not use, such as costs. If another library suggests
+the points, conbo's optimizer is left out too. A recorded run is stale if the current code has another fingerprint.
+Docstrings, comments, blank lines and the names of modules do not count, so rewriting a comment or renaming a file does
+not make runs stale.
 """
 
 import ast

@@ -136,9 +136,9 @@ def sweep(
     with tqdm(total=total, initial=total - left, unit="evaluation", disable=not progress, smoothing=0.05) as bar:
         for result in _results(todo, folder, deadline, jobs, executor):
             results.append(result)
-            bar.update(result.evaluations)
             complete = len(tasks) - len(todo) + sum(r.outcome == "complete" for r in results)
-            bar.set_postfix_str(f"{complete} of {len(tasks)} runs")
+            bar.set_postfix_str(f"{complete} of {len(tasks)} runs", refresh=False)  # many results may come at once
+            bar.update(result.evaluations)
     failures = [result.failure for result in results if result.outcome == "failed"]
     paused = sum(result.outcome == "paused" for result in results)
     return Report(len(tasks) - paused - len(failures), paused, len(failures), failures[0] if failures else "")

@@ -126,8 +126,9 @@ class AxBridge:
     def sync(self) -> None:
         """Tell the study those results and failures of the experiment's trials that the study does not know yet.
 
-        Completed trials that the study did not suggest are added to it. Such a trial is skipped, with a warning, if it
-        is outside the space, if its mean is NaN or infinite, or if its sem is infinite.
+        Completed trials, including those that Ax stopped early, are added to the study if it did not suggest them. Such
+        a trial is skipped, with a warning, if it is outside the space, if its mean is NaN or infinite, or if its sem is
+        infinite.
         """
         trials, results = {trial.number: trial for trial in self.study.trials}, self._results()
         for index, ax_trial in self.client._experiment.trials.items():

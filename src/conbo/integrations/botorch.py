@@ -257,10 +257,11 @@ def _drawn(states: Tensor | Distribution, n: int) -> Tensor:
 
 
 def _columns(state_dims: Sequence[int], bounds: Tensor | None, model: Model, like: Tensor) -> tuple[Tensor, Tensor]:
-    """The bounds (2, d) on the model's d input columns, and the indices (d,) of these columns, those of states first.
+    """The bounds (2, d) of the model's d input columns, and the indices (d,) that put the columns of states first.
 
-    The columns of the bounds are in the order of the model. If `bounds` is None, the bounds are those of the unit cube.
-    Both results are on the device of the tensor `like`, and the bounds also have its dtype.
+    The bounds are in the model's own order of columns; they are those of the unit cube if `bounds` is None.
+    `state_dims` are the indices of the states' columns. Both results are on the device of the tensor `like`, and the
+    bounds also have its dtype.
     """
     if bounds is None:
         seen = getattr(model, "train_inputs", None)

@@ -81,7 +81,10 @@ def params_of(point: Mapping[str, Value], distributions: Distributions) -> dict[
 
 
 def steps_of(distributions: Distributions, actions: Iterable[str]) -> list[tuple[int, float, float]]:
-    """For every action with a step (above 1 for integers): its index in `actions`, its lowest value and its step."""
+    """For every action that is rounded to steps: its index in `actions`, its lowest value and its step.
+
+    Integers with a step of 1 need no rounding, so they are left out.
+    """
     steps: list[tuple[int, float, float]] = []
     for place, name in enumerate(actions):
         each = distributions[name]

@@ -33,7 +33,11 @@ def constraints_of(trials: Iterable[FrozenTrial]) -> dict[str, AtMost]:
 
 
 def trials_of(found: Sequence[FrozenTrial], space: Space, distributions: dict[str, BaseDistribution]) -> list[Trial]:
-    """Convert all trials of an Optuna study to conbo's; infinite rewards become the lowest or highest finite reward."""
+    """Convert all trials of an Optuna study to conbo's; those from which nothing can be learned become failed trials.
+
+    Infinite rewards become the lowest or highest finite reward of the completed trials. Infinite values of constraints
+    become finite as well (see `_constraint_ranges`).
+    """
     completed = [trial for trial in found if trial.state == TrialState.COMPLETE]
     values = [trial.value for trial in completed if trial.value is not None]
     finite = [value for value in values if abs(value) <= LARGEST_REWARD] or [0.0]

@@ -59,7 +59,8 @@ class Mixture:
     def most_probable(self, share: float) -> Posterior:
         """Return the average of the most probable models alone: the fewest whose total weight is at least `share`.
 
-        If one model is enough, the result is its posterior.
+        If one model is enough, the result is its posterior. The members must be sorted by weight, which averages over
+        drawn hyperparameters are not.
         """
         count = 1 + int((self.weights.cumsum(0)[:-1] < share).sum())
         if count == 1:

@@ -321,7 +321,10 @@ class ComparesStates(Protocol):
 
 
 class LooksAhead(Protocol):
-    """The capability to predict how one more reward would change the posterior, and to draw functions from it."""
+    """The capability to search for best actions, to predict what one more reward would change, and to draw functions.
+
+    The functions are drawn from the posterior.
+    """
 
     @property
     def batches_look_ahead(self) -> bool:

@@ -149,7 +149,7 @@ class TransformedPosterior:
 
         Each of the k `candidates` (k, d) has its own m `states` (k, m, d_s), and each of these its own q `actions`
         (k, m, q, d_x). If the new reward is z standard deviations above its prediction, the posterior mean of an action
-        is the line mean + slope z.
+        is approximately the line mean + slope z (see `TransformedLines`).
         """
         k, m, q, _ = actions.shape
         points = torch.cat([states[:, :, None].expand(k, m, q, -1), actions], -1).flatten(0, 2)

@@ -128,11 +128,11 @@ def truncated(mean: Tensor, covariance: Tensor, floor: float) -> tuple[Tensor, T
 
 
 def hidden_variance(mean: Tensor, variance: Tensor, floor: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the noise variance at which a noisy observation of z tells as much as a clipped one, elementwise.
+    """Return the variance of noise with which an observation of z would tell as much as a clipped one, elementwise.
 
-    z is Gaussian with the given mean and variance. A clipped observation is z, or the floor if z is below it. Both
-    observations explain the same share of the variance of z on average. The other two results are the derivatives of
-    the noise variance with respect to the mean and the variance of z.
+    z is Gaussian with the given mean and variance. A clipped observation is z, or the floor if z is below it. Two
+    observations tell as much if, on average, they explain the same share of the variance of z. The other two results
+    are the derivatives of the noise variance with respect to the mean and the variance of z.
     """
     known = variance.clamp_min(LEAST_VARIANCE)
     b = (floor - mean) / known.sqrt()

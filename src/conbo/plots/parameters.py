@@ -67,7 +67,11 @@ def slices(study: Studied, names: Sequence[str] = (), *, at: Point | None = None
 
 
 def _slice(view: View, axis: ParameterAxis, column: int, here: Tensor, showlegend: bool) -> list[go.Scatter]:
-    """Plotly traces of the expected reward along one parameter; the others have the values of the point `here` (d,)."""
+    """Plotly traces of the expected reward along a parameter, with its band, and of the policy's action as a dot.
+
+    `column` is the parameter's column in a point. The other parameters have the values of the point `here` (d,), whose
+    action is the policy's.
+    """
     places = axis.places(PLACES)
     points = here.repeat(len(places), 1)
     points[:, column] = torch.from_numpy(places)

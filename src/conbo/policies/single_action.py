@@ -17,7 +17,8 @@ SAME = 1e-9  # distance in the unit cube below which two states count as the sam
 class SingleAction:
     """A recipe for the policy with one action for all states.
 
-    The action is given or, by default, the best observed action of a reference state (see `reference_state`).
+    The action is given or, by default, the one with the highest posterior mean among the actions observed in a
+    reference state (see `reference_state`). If none was observed there, it is chosen among all observed actions.
     """
 
     action: tuple[float, ...] | None = None  # in the unit cube; None: the best observed one of the reference state

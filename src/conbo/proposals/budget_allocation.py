@@ -51,7 +51,10 @@ LEAST_VARIANCE = 1e-12  # smallest posterior variance of a standardized reward, 
 
 @dataclass(frozen=True)
 class BudgetAllocation:
-    """Proposes, in states where it is least clear which action is best, the best action or its closest rival."""
+    """Proposes, in states where it is least clear which action is best, the apparently best action or a rival of it.
+
+    The apparently best action has the highest posterior mean. There must be finitely many states and actions.
+    """
 
     def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Suggestion:
         """Choose n points (n, d) to evaluate next; if a state (d_s,) is given, all points are in this state."""

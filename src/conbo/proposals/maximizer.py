@@ -38,7 +38,12 @@ FLAT = 1e-10  # highest value, in standardized rewards, up to which an acquisiti
 
 @dataclass(frozen=True)
 class Search:
-    """All points at which an acquisition function was computed while it was maximized, with their values."""
+    """Points that were found while an acquisition function was maximized, with values by which they can be compared.
+
+    They are the screened points, and the steps and ends of local searches, without infeasible points. Of the searches
+    with used seeds, only the ends are included. The values at the ends are accurate. All others are approximate, and
+    adjusted so that none of them is the highest.
+    """
 
     points: Tensor  # (evaluations, d), rounded to valid values
     values: Tensor  # (evaluations,), values of the acquisition function; if it is flat, weighted posterior variances
@@ -122,7 +127,7 @@ class Maximizer:
         return Suggestion(search.points[rows], belief.scale * search.highest, seeds=seeds)
 
     def search(self, belief: Belief, generator: torch.Generator, state: Tensor | None = None) -> Search:
-        """Maximize the acquisition function, and return all points at which it was computed on the way.
+        """Maximize the acquisition function, and return the points that were found on the way (see `Search`).
 
         If a state (d_s,) is given, all points are in this state.
         """

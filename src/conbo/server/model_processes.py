@@ -25,6 +25,8 @@ class NewExecutor(Protocol):
 class OneProcess(Executor):
     """An executor with one process, which starts at the first call and ends with the executor.
 
+    It is replaced by a new process if its memory grows by more than `MEMORY`.
+
     Parameters
     ----------
     background

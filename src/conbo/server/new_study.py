@@ -36,7 +36,7 @@ def create_study(storage: str, description: Mapping[str, Any]) -> str:
     storage
         An SQLite file or the URL of a database.
     description
-        Name, space and settings; settings that are left out get the library's defaults.
+        Name, space and settings, from a client's JSON; settings that are left out get the library's defaults.
 
     Returns
     -------
@@ -46,7 +46,7 @@ def create_study(storage: str, description: Mapping[str, Any]) -> str:
     Raises
     ------
     SettingError, SpaceError, RecordError
-        If a setting is invalid, or is a function, which cannot be sent.
+        If a setting is invalid, or would have to be a function, which JSON cannot hold.
     StudyError
         If a study of this name has other settings.
     """

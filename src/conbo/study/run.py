@@ -14,13 +14,13 @@ from conbo.errors import ConboError, RewardError, StorageError, shortened
 from conbo.optimizer import Optimizer
 from conbo.spaces import Point
 from conbo.study.asking import under_way
-from conbo.study.budget import missing_trials, reached_end, too_little_gain, wanted_trials
 from conbo.study.executors import AnyObjective, Evaluators, check_intact, error_of, submitted, text_of
 from conbo.study.heartbeat import Heartbeat
 from conbo.study.interrupts import SuggestionInterrupted, first_interrupt_waits
 from conbo.study.plan import Plan
 from conbo.study.run_summary import RunSummary, Stopped
 from conbo.study.shared import SharedOptimizer
+from conbo.study.stopping import missing_trials, reached_end, too_little_gain, wanted_trials
 from conbo.study.timeouts import Timeout
 from conbo.study.worker_process import MAX_MESSAGE
 from conbo.study.workers import retire, worker_name

@@ -24,7 +24,7 @@ class Timeout:
 
     @property
     def is_over(self) -> bool:
-        """Whether the time of the evaluation is over."""
+        """Whether the time limit has passed; false if there is no limit, or the clock has not been started."""
         return time.monotonic() > self.deadline
 
     def start(self) -> None:
