@@ -258,6 +258,8 @@ ONE = space_of(demand=LINEAR)
         (lambda: Product({"a": "normal"}), r"'a' must be distributed as Uniform, .*, but got 'normal'\."),
         (lambda: Density(3), r"`function` must be callable, but got 3\."),
         (lambda: Density(lambda s: 1, bound=0), r"`0 < bound < inf` must hold, but got bound=0\."),
+        (lambda: Density(lambda s: 1, bound="1"), r"`0 < bound < inf` must hold, but got bound='1'\."),
+        (lambda: Density(lambda s: 1, sampler=[]), r"`sampler` must be callable, but got \[\]\."),
         (lambda: bind("uniform", ONE), r"must be a recipe, a mapping or a function, but got 'uniform'\."),
         (
             lambda: bind({"demnd": Uniform()}, ONE),
@@ -305,6 +307,10 @@ ONE = space_of(demand=LINEAR)
         (
             lambda: bind(Density(lambda s: 1.0, lambda rng, n: []), ONE).sample(2, generator()),
             r"`sampler` must return 2 states when asked for 2, but got 0\.",
+        ),
+        (
+            lambda: bind(Density(lambda s: 1.0, lambda rng, n: None), ONE).sample(2, generator()),
+            r"`sampler` must return 2 states when asked for 2, but raised TypeError: 'NoneType' object is not iter",
         ),
     ],
 )

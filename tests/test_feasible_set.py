@@ -111,6 +111,39 @@ def test_a_function_says_what_else_is_feasible() -> None:
         assert space.contains(points).all()
 
 
+@pytest.mark.parametrize(
+    "space",
+    [
+        Space(actions={k: Real(0, 9) for k in "ab"}, constraints=["a + b == 9"], feasible=lambda _, x: x["a"] <= 3),
+        Space(
+            {"s": Real(0, 1)}, {k: Real(0, 1) for k in "abc"}, ["a + b + c == 1"], lambda _, x: max(x.values()) >= 0.5
+        ),
+        Space(
+            actions={k: Integer(0, 99) for k in "abc"},
+            constraints=["a + b + c == 99"],
+            feasible=lambda _, x: x["a"] < 20,
+        ),
+        Space(
+            actions={k: Real(0, 1) for k in "abcde"},
+            constraints=["a + b + c + d + e <= 0.5"],
+            feasible=lambda _, x: x["a"] > 0.2,
+        ),
+    ],
+    ids=["segment", "simplex", "integers", "corner"],
+)
+def test_a_function_is_combined_with_constraints_that_random_points_miss(space: Space) -> None:
+    feasible = space.feasible_set
+    assert feasible is not None
+    for points, found in (feasible.spread(uniform(space, 40)), feasible.repair(uniform(space, 40))):
+        assert found.all()
+        states, actions = (
+            space.decode_states(points[:, : space.n_state_dims]),
+            space.decode_actions(points[:, space.n_state_dims :]),
+        )
+        assert all(space.is_feasible(*pair) for pair in zip(states, actions, strict=True))
+        assert len(np.unique(points.round(6), axis=0)) > 20
+
+
 def test_a_cut_ends_at_the_border_of_a_function() -> None:
     space = Space(actions={"x": Real(0, 1), "y": Real(0, 1)}, feasible=lambda _, a: a["x"] + a["y"] ** 2 <= 0.7)
     assert space.feasible_set is not None

@@ -130,6 +130,7 @@ NAN, INF = float("nan"), float("inf")
         ),
         (lambda: Categorical("abc"), r"`choices` must be a sequence of values, but got 'abc'\."),
         (lambda: Categorical(3), r"`choices` must be a sequence of values, but got 3\."),
+        (lambda: Categorical({"a"}), r"`choices` must have an order, because .*, but got \{'a'\}\."),
         (
             lambda: Categorical([None]),
             r"a choice must be a string, a finite number or a boolean, but got None\.",

@@ -97,10 +97,14 @@ class WeightedStates:
         import torch
 
         seed = int(torch.randint(2**63 - 1, (), generator=generator, device=generator.device))
-        states = [self.space.validate_state(state) for state in sampler(np.random.default_rng(seed), n)]
-        if len(states) != n:
-            raise SpaceError(f"`sampler` must return {n} states when asked for {n}, but got {len(states)}.")
-        return tensor(self.space.encode_states(states))
+        rule = f"`sampler` must return {n} states when asked for {n}"
+        try:
+            drawn = list(sampler(np.random.default_rng(seed), n))
+        except Exception as error:
+            raise SpaceError(f"{rule}, but raised {type(error).__name__}: {error}.") from error
+        if len(drawn) != n:
+            raise SpaceError(f"{rule}, but got {len(drawn)}.")
+        return tensor(self.space.encode_states([self.space.validate_state(state) for state in drawn]))
 
     def _sample_by_rejection(self, bound: float, n: int, generator: torch.Generator) -> Tensor:
         d = self.space.n_state_dims

@@ -32,6 +32,8 @@ from conbo.parameters import Array, Categorical, Integer, Parameter, Real
 BLOCK = 8  # number of scrambled versions of an action that are tried at once
 SCRAMBLES = 65  # number of versions that are tried; if none satisfies the limits, `_along_chords` finds another action
 SCRAMBLES_OF_FUNCTION = 1024  # the same if the user's function limits actions, because functions have no chords
+# versions that are first moved to where linear limits hold, if there is a function too: few others meet tight limits
+PROJECTED = range(SCRAMBLES, 2 * SCRAMBLES)
 CHORDS = 6  # number of times that each action column is moved along its chord
 MOST_PAIRED = 12  # largest number of integer actions for which steps of two at a time are tried
 CUTS = 12  # bisections of the line between two points
@@ -230,7 +232,8 @@ class FeasibleSet:
     def _feasible_scramble(self, points: Array) -> tuple[Array, Flags]:
         """Replace infeasible actions of points (n, d) by pseudo-random ones until they are feasible.
 
-        The number of attempts is limited, so also return flags (n,): whether each point is feasible now.
+        If there are linear limits as well as a user's function, some attempts are projected onto the linear limits. The
+        number of attempts is limited, so also return flags (n,): whether each point is feasible now.
         """
         result = self.snap(points)
         feasible = self._strictly(result)
@@ -243,6 +246,8 @@ class FeasibleSet:
             moved = np.repeat(points[None, rows], block, axis=0)
             moved[..., self.actions] = _scrambled(points[rows][:, self.actions], np.arange(first, first + block))
             moved = self.snap(moved)
+            if first in PROJECTED and self.allowed is not None and self.limits is not None:
+                moved[0], _ = self._rounded(self.limits.project(moved[0], self.actions)[0])
             found = self._strictly(moved)  # (block, rows)
             feasible[rows] = found.any(0)
             best = moved[found.argmax(0), np.arange(len(rows))]

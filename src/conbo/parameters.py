@@ -247,6 +247,9 @@ class Categorical:
     def __init__(self, choices: Iterable[Value]) -> None:
         if isinstance(choices, str) or not isinstance(choices, Iterable):
             raise SpaceError(f"`choices` must be a sequence of values, but got {choices!r}.")
+        if isinstance(choices, set | frozenset):
+            rule = "`choices` must have an order, because the order of a set changes from one program to the next"
+            raise SpaceError(f"{rule}, but got {choices!r}.")
         plain = tuple(_plain_choice(choice) for choice in islice(choices, MAX_CHOICES + 1))
         if len(plain) > MAX_CHOICES:
             raise SpaceError(f"`choices` must be at most {MAX_CHOICES} values, but got more.")

@@ -209,8 +209,10 @@ class Density:
     def __post_init__(self) -> None:
         if not callable(self.function):
             raise SpaceError(f"`function` must be callable, but got {self.function!r}.")
-        if self.bound is not None and not 0 < self.bound < math.inf:
-            raise SpaceError(f"`0 < bound < inf` must hold, but got bound={self.bound}.")
+        if self.sampler is not None and not callable(self.sampler):
+            raise SpaceError(f"`sampler` must be callable, but got {self.sampler!r}.")
+        if self.bound is not None and not (is_finite_number(self.bound) and self.bound > 0):
+            raise SpaceError(f"`0 < bound < inf` must hold, but got bound={self.bound!r}.")
 
 
 Recipe: TypeAlias = MarginalRecipe | Product | Density

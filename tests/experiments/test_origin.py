@@ -71,6 +71,28 @@ def test_words_do_not_change_a_fingerprint(tmp_path, monkeypatch):
     assert imports_of("conbo.importing_words") == {"conbo.first_words"}
 
 
+def test_checks_of_settings_do_not_change_a_fingerprint(tmp_path, monkeypatch):
+    monkeypatch.setattr(origin, "SOURCE", tmp_path)
+
+    def lines(name, text):
+        (tmp_path / f"{name}.py").write_text(text)
+        return code_lines(f"conbo.{name}")
+
+    plain = lines("no_check", "def f(x):\n    return x + 1\n")
+
+    def checked(name, test, *body):
+        return lines(
+            name, f"def f(x):\n    if {test}:\n" + "".join(f"        {line}\n" for line in body) + "    return x + 1\n"
+        )
+
+    assert checked("check_1", "x < 0", 'raise SettingError("negative")') == plain
+    assert checked("check_2", "x < 0", 'rule = "x >= 0"', 'raise SpaceError(f"{rule}")') == plain
+    assert checked("check_3", "x < 0", "x = 0") != plain
+    assert checked("check_4", "x < 0", "raise ValueError") != plain  # which a caller may catch
+    assert checked("check_5", "(x := abs(x)) < 0", 'raise SettingError("negative")') != plain
+    assert checked("check_6", "x < 0", 'raise SettingError("")', "else_ = 1") != plain
+
+
 def test_names_of_modules_do_not_change_a_fingerprint(tmp_path, monkeypatch):
     monkeypatch.setattr(origin, "SOURCE", tmp_path)
 

@@ -65,6 +65,17 @@ def test_there_is_a_policy_before_the_first_reward(earlier: Study) -> None:
     assert error(Study(SPACE, prior=earlier)) < 0.1
 
 
+def test_told_noise_of_the_earlier_study_counts_before_the_first_reward() -> None:
+    earlier = Study(SPACE, model=ONE)
+    for i in range(10):
+        state, action = {"s": 0.1 * i}, {"x": (0.37 * i) % 1}
+        outlier = i == 4
+        earlier.add_trial(state, action, reward(state, action) + 50 * outlier, noise=2500.0 if outlier else 1e-6)
+    assert earlier.policy()({"s": 0.4})["x"] == pytest.approx(0.4, abs=0.01)
+    found = Study(SPACE, model=ONE, prior=earlier).policy()
+    assert found({"s": 0.4})["x"] == pytest.approx(0.4, abs=0.01)  # 0.48, where the outlier is, if it is believed
+
+
 def test_the_snapshot_is_stored(earlier: Study, tmp_path: Path) -> None:
     first = ran(reward, 3, prior=earlier, storage=tmp_path / "a.db")
     other = ran(reward, 4, seed=1)

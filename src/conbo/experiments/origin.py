@@ -5,7 +5,7 @@ the problem, the optimizer and the scoring, and all modules that these import. O
 presentation are left out, and so is code for what recorded runs do not use, such as costs. If another library suggests
 the points, conbo's optimizer is left out too. A recorded run is stale if the current code has another fingerprint.
 Docstrings, comments, blank lines and the names of modules do not count, so rewriting a comment or renaming a file does
-not make runs stale.
+not make runs stale. Nor do checks of settings count: a run that was made has passed them.
 """
 
 import ast
@@ -28,8 +28,9 @@ SOURCE = Path(__file__).parents[1]
 ROOTS = ("conbo.experiments.evaluation", "conbo.experiments.scoring")
 OURS = "conbo.experiments.entering"  # makes a method of conbo a contestant; alternatives do not depend on it
 FINAL_ROUND = "conbo.experiments.final_round"
-# Modules that list, store, check, name or show things, or are about costs and limits, which no run has. Numbers do not
-# depend on them. The methods and problems that they list are found from the recipe and the problem of the run instead.
+# Modules that list, store, check, name or show things, or are about costs, limits, densities of states and priors, which
+# no run has. Numbers do not depend on them. The methods and problems that they list are found from the recipe and the
+# problem of the run instead.
 IGNORED = frozenset(
     {
         "conbo",
@@ -39,14 +40,17 @@ IGNORED = frozenset(
         "conbo.cost_model",
         "conbo.cost_rules",
         "conbo.dataframes",
+        "conbo.density_states",
         "conbo.errors",
         "conbo.experiments.origin",
         "conbo.experiments.problem_names",
         "conbo.experiments.run_file",
+        "conbo.feasible_set",
         "conbo.former_names",
         "conbo.html_pieces",
         "conbo.method_list",
         "conbo.method_table",
+        "conbo.models.one_study",
         "conbo.models.page_record",
         "conbo.names",
         "conbo.notices",
@@ -64,6 +68,7 @@ IGNORED = frozenset(
 )
 # libraries whose versions are recorded in addition to Python's
 LIBRARIES = ("torch", "numba", "botorch", "optuna", "ax-platform")
+REFUSALS = ("SettingError", "SpaceError")  # with which checks of settings refuse them
 DIGITS = 16  # number of digits of a fingerprint
 
 
@@ -147,7 +152,7 @@ def imports_of(module: str) -> frozenset[str]:
 
 @cache
 def code_lines(module: str) -> str:
-    """The source of a module without docstrings, comments and blank lines.
+    """The source of a module without docstrings, comments, blank lines and checks of settings.
 
     What it imports from conbo's modules is listed first, in alphabetical order and without the names of the modules.
     """
@@ -161,11 +166,25 @@ def code_lines(module: str) -> str:
         elif isinstance(node, ast.ImportFrom) and node.module and _is_ours(node.module):
             text = node
             imported += [f"{alias.name} as {alias.asname or alias.name}" for alias in node.names]
+        elif isinstance(node, ast.If) and _is_check(node):
+            text = node
         if text is not None:
             dropped.update(range(text.lineno, (text.end_lineno or text.lineno) + 1))
     lines = enumerate(_without_comments(_path(module)), start=1)
     kept = (line.rstrip() for number, line in lines if number not in dropped)
     return "\n".join([*sorted(imported), *filter(None, kept)])
+
+
+def _is_check(node: ast.If) -> bool:
+    """Whether a statement does nothing but refuse a setting: `if ...: raise SettingError(...)`.
+
+    The condition must not assign names. The error's text may be put together in assignments before it is raised.
+    """
+    *texts, last = node.body
+    error = last.exc if isinstance(last, ast.Raise) else None
+    refuses = isinstance(error, ast.Call) and isinstance(error.func, ast.Name) and error.func.id in REFUSALS
+    assigns = any(isinstance(part, ast.NamedExpr) for part in ast.walk(node.test))
+    return refuses and not assigns and not node.orelse and all(isinstance(text, ast.Assign) for text in texts)
 
 
 def _without_comments(path: Path) -> list[str]:

@@ -41,11 +41,11 @@ def of_both(earlier: Observations, these: Observations) -> Observations:
     """Join the observations of an earlier study and of this one.
 
     Every point gets a new first column that says which study it belongs to. The joint observations have known noise
-    variances only if both studies have them.
+    variances only if both studies have them, or this one has no rewards yet.
     """
-    noise = None
-    if earlier.noise is not None and these.noise is not None:
-        noise = torch.cat([earlier.noise, these.noise])
+    noise = earlier.noise
+    if noise is not None and len(these.rewards):
+        noise = None if these.noise is None else torch.cat([noise, these.noise])
     return Observations(
         torch.cat([of_study(EARLIER, earlier.points), of_study(THIS, these.points)]),
         torch.cat([earlier.rewards, these.rewards]),
