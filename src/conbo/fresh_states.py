@@ -49,7 +49,9 @@ def plan_validation(
         pool = _pool(policy.belief, generator) if space.states else _Pool([{}], np.ones(1), None)
     else:
         known = [space.validate_state(state) for state in states]
-        if not known or n < len(known):
+        if not known:
+            raise SettingError("`states` must have at least one state, but got none.")
+        if n < len(known):
             least = len(rules) * len(known)
             rule_text = f"`evaluations` must be at least {len(rules)} for each of {len(known)} states, so {least}"
             raise SettingError(f"{rule_text}, but got evaluations={evaluations}.")

@@ -56,6 +56,31 @@ def test_one_driver_for_postgresql_and_no_password_in_messages(scheme: str, monk
     assert "secret" not in str(raised.value)
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows does not move or delete open files")
+@pytest.mark.parametrize("what", ["deleted", "moved", "replaced"])
+def test_a_file_that_is_gone_takes_no_rewards(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    study = Study(SPACE, method="uniform", storage="study.db")
+    study.run(lambda state, action: action["x"], 3, progress=False)
+    monkeypatch.chdir("/")  # a relative path is that of the folder in which the file was opened
+    trial, path = study.ask(), tmp_path / "study.db"
+    if what == "deleted":
+        path.unlink()
+    else:
+        path.rename(tmp_path / "moved.db")
+    if what == "replaced":
+        Study(SPACE, method="uniform", storage=path).ask()
+    gone = "the file was moved, replaced or deleted while this program had it open"
+    with pytest.raises(StorageError, match=rf"study\.db' cannot be used: {gone}\."):
+        study.tell(trial, 1.0)
+    with pytest.raises(StorageError, match=gone):
+        study.run(lambda state, action: action["x"], 5, progress=False)
+    if what == "moved":
+        (tmp_path / "moved.db").rename(path)
+        study.tell(trial, 1.0)
+        assert [each.reward for each in open_study(path).trials] == [each.reward for each in study.trials]
+
+
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(
         StorageError, match=r"missing/study.db' cannot be used: unable to open .*\(the folder does not exist\)"

@@ -19,6 +19,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 FOLDER = click.Path(path_type=Path, file_okay=False)
 EXISTING_FOLDER = click.Path(path_type=Path, file_okay=False, exists=True)
 FILE = click.Path(path_type=Path, dir_okay=False)
+PICTURES = (".png", ".svg", ".pdf", ".jpg", ".webp")  # endings of the files in which scores are drawn
 SOME_FAILED = 3
 _HOW_TO_READ = (
     "Means over the complete runs ± standard error; mean rank at the last checkpoint (1 is best); how much a method\n"
@@ -120,6 +121,8 @@ def bench(
       conbo bench branin -m conbo -m revi --seeds 20 --out out/branin
       conbo bench --summary out/branin --against conbo --plot out/branin.png
     """
+    if plot is not None and plot.suffix.lower() not in PICTURES:
+        raise click.UsageError(f"a picture must be saved as {', '.join(PICTURES)}, but got '{plot}'.")
     if summary is not None and problems:
         raise click.UsageError("--summary runs nothing: leave PROBLEM out.")
     if summary is None and not problems:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from conbo.cli.study_source import Command, leading_study
+from conbo.cli.tables import number_text
 from conbo.common_random_numbers import SEED
 from conbo.errors import ConboError, SettingError, quoted
 
@@ -141,7 +142,7 @@ class Program:
             reason = f": {complaint}" if complaint else ", and its error output is empty."
             raise ConboError(f"'{words[0]}' ended with exit code {code}{reason}")
         try:
-            return float(_last_line(printed))
+            return float(number_text(_last_line(printed)))
         except ValueError:
             rule = f"'{words[0]}' must print a number last"
             raise ConboError(f"{rule}, but printed {_last_line(printed)!r}.") from None

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from conbo.errors import ConboError, PointError, SettingError, StudyError
+from conbo.files import write_whole
 from conbo.record_fields import Fields
 from conbo.study.csv_text import csv_rows
 from conbo.study.spreadsheets import marked
@@ -90,14 +91,14 @@ def check_table(path: Path, endings: Iterable[str] = TABLES) -> None:
     _library(path)
 
 
-def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write the rows to a file, in the format given by its extension."""
+def write_rows(path: Path, rows: Sequence[Mapping[str, Any]], usual: Sequence[str] = ()) -> None:
+    """Write the rows to a file, in the format given by its extension; `usual` are the columns if there are no rows."""
     check_table(path)
-    library, columns = _library(path), _columns(rows)
+    library, columns = _library(path), _columns(rows) or usual
     if path.suffix.lower() == ".json":
-        path.write_text(json.dumps(list(rows), indent=1) + "\n", encoding="utf-8")
+        write_whole(path, json.dumps(list(rows), indent=1) + "\n")
     elif library is None:
-        path.write_text(as_csv(rows), encoding="utf-8", newline="")
+        write_whole(path, as_csv(rows, usual))
     elif library.__name__ == "openpyxl":
         book = library.Workbook(write_only=True)
         sheet = book.create_sheet("trials")
@@ -140,11 +141,9 @@ def _sheet_cell(openpyxl: Any, sheet: Any, value: Any) -> Any:
     return cell
 
 
-def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The rows as CSV, with the keys of all rows as column names."""
-    if not rows:
-        return ""
-    columns = _columns(rows)
+def as_csv(rows: Sequence[Mapping[str, Any]], usual: Sequence[str]) -> str:
+    """The rows as CSV, with the keys of all rows as column names, or the `usual` ones if there are no rows."""
+    columns = _columns(rows) or usual
     lines = [_csv_line([row.get(name) for name in columns]) for row in rows]
     return "".join([_csv_line(columns), *lines])
 
@@ -213,3 +212,13 @@ def _in_words(parameter: Fields) -> str:
     low, high = (parameter.number(name) for name in ("low", "high"))
     bounds = f"{exact(low)} to {exact(high)}" if kind == "real" else f"{low:.0f} to {high:.0f}"
     return f"{kind} from {bounds}{', on a log scale' if parameter.has('log') and parameter.flag('log') else ''}"
+
+
+def number_text(text: object) -> str:
+    """Return an object as a string; raise ValueError if it contains an underscore.
+
+    Otherwise, `int` and `float` would accept strings such as "1_000".
+    """
+    if "_" in str(text):
+        raise ValueError(text)
+    return str(text)

@@ -17,7 +17,7 @@ from conbo.cli.study_source import (
     stored_study,
     study_arguments,
 )
-from conbo.cli.tables import READABLE, as_csv, check_table, exact, from_rows, read_rows, write_rows
+from conbo.cli.tables import READABLE, as_csv, check_table, exact, from_rows, number_text, read_rows, write_rows
 from conbo.errors import RewardError, StudyError, TrialError, quoted
 from conbo.rounding import counted
 
@@ -191,7 +191,8 @@ def _result(
 
 
 def _has(row: Mapping[str, Any], column: str) -> bool:
-    return row.get(column) not in (None, "")
+    cell = row.get(column)
+    return cell is not None and str(cell).strip() != ""
 
 
 def _outcomes(study: "StoredStudy", row: Mapping[str, Any]) -> "Outcomes":
@@ -219,26 +220,16 @@ def _measured(pairs: tuple[str, ...]) -> dict[str, float]:
 
 def _number(text: object) -> int:
     try:
-        return int(_plain(text))
+        return int(number_text(text))
     except ValueError:
         raise TrialError(f"a trial must be named by its number, but got {text!r}.") from None
 
 
 def _reward(text: object, what: str = "reward") -> float:
     try:
-        return float(_plain(text))
+        return float(number_text(text))
     except ValueError:
         raise RewardError(f"a {what} must be one finite number, but got {text!r}.") from None
-
-
-def _plain(text: object) -> str:
-    """Return an object as a string; raise ValueError if it contains an underscore.
-
-    Otherwise, `int` and `float` would accept strings such as "1_000".
-    """
-    if "_" in str(text):
-        raise ValueError(text)
-    return str(text)
 
 
 @click.command()
@@ -303,12 +294,13 @@ def export(
         check_table(output)
     from conbo.study.trial_rows import with_noise_and_errors
 
-    rows = with_noise_and_errors(stored_study(source, name).trials)
+    study = stored_study(source, name)
+    rows, usual = with_noise_and_errors(study.trials), ["number", *study.parameters, "reward", "status", "error"]
     if output is not None:
-        write_rows(output, rows)
+        write_rows(output, rows, usual)
         click.echo(f"Wrote {output}.")
     else:
-        click.echo(json.dumps(rows, indent=1) if as_json else as_csv(rows).rstrip("\n"))
+        click.echo(json.dumps(rows, indent=1) if as_json else as_csv(rows, usual).rstrip("\n"))
 
 
 def _copy(source: str, name: str | None, target: Path, force: bool) -> None:

@@ -177,11 +177,12 @@ def _answer_rows(learned: "Policy", path: Path, output: Path | None, extrapolate
         | ({} if p.probability is None else {"predicted_probability": p.probability})
         for (row, _), p in zip(known, predictions, strict=True)
     ]
+    usual = [*space.states, *added[:-1]]
     if output is not None:
-        write_rows(output, answers)
+        write_rows(output, answers, usual)
         click.echo(f"Wrote {output}.")
     else:
-        click.echo(json.dumps(answers, indent=1) if as_json else as_csv(answers).rstrip("\n"))
+        click.echo(json.dumps(answers, indent=1) if as_json else as_csv(answers, usual).rstrip("\n"))
 
 
 @click.command()

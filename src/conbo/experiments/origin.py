@@ -28,7 +28,7 @@ SOURCE = Path(__file__).parents[1]
 ROOTS = ("conbo.experiments.evaluation", "conbo.experiments.scoring")
 OURS = "conbo.experiments.entering"  # makes a method of conbo a contestant; alternatives do not depend on it
 FINAL_ROUND = "conbo.experiments.final_round"
-# Modules that list, store, check, name or show things, or are about costs, limits, densities of states and priors, which
+# Modules and methods that list, store, check, name or show things, or are about costs, limits, densities of states and priors, which
 # no run has. Numbers do not depend on them. The methods and problems that they list are found from the recipe and the
 # problem of the run instead.
 IGNORED = frozenset(
@@ -46,6 +46,7 @@ IGNORED = frozenset(
         "conbo.experiments.problem_names",
         "conbo.experiments.run_file",
         "conbo.feasible_set",
+        "conbo.files",
         "conbo.former_names",
         "conbo.html_pieces",
         "conbo.method_list",
@@ -56,6 +57,7 @@ IGNORED = frozenset(
         "conbo.notices",
         "conbo.outcome_constraints",
         "conbo.parameter_records",
+        "conbo.policies.policy.Policy.save",
         "conbo.policies.policy_file",
         "conbo.policies.policy_map",
         "conbo.problems",
@@ -132,7 +134,7 @@ def modules_within(value: object) -> Iterator[str]:
 def reachable(modules: Iterable[str]) -> set[str]:
     """These modules and all of conbo's modules that they import, directly or indirectly, except `IGNORED` ones.
 
-    The numbers of a run do not depend on `IGNORED` modules.
+    The numbers of a run do not depend on what is `IGNORED`.
     """
     found: set[str] = set()
     waiting = [module for module in modules if module not in IGNORED]
@@ -157,9 +159,11 @@ def code_lines(module: str) -> str:
     What it imports from conbo's modules is listed first, in alphabetical order and without the names of the modules.
     """
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    dropped: set[int] = set()
+    dropped = {line for method in _ignored_methods(module) for line in _lines_of(method)}
     imported: list[str] = []
     for node in ast.walk(_tree(module)):
+        if getattr(node, "lineno", 0) in dropped:
+            continue
         text: ast.stmt | None = None
         if isinstance(node, documented) and ast.get_docstring(node, clean=False) is not None:
             text = node.body[0]
@@ -169,10 +173,20 @@ def code_lines(module: str) -> str:
         elif isinstance(node, ast.If) and _is_check(node):
             text = node
         if text is not None:
-            dropped.update(range(text.lineno, (text.end_lineno or text.lineno) + 1))
+            dropped.update(_lines_of(text))
     lines = enumerate(_without_comments(_path(module)), start=1)
     kept = (line.rstrip() for number, line in lines if number not in dropped)
     return "\n".join([*sorted(imported), *filter(None, kept)])
+
+
+def _ignored_methods(module: str) -> list[ast.stmt]:
+    classes = [node for node in _tree(module).body if isinstance(node, ast.ClassDef)]
+    methods = [(one.name, node) for one in classes for node in one.body if isinstance(node, ast.FunctionDef)]
+    return [node for name, node in methods if f"{module}.{name}.{node.name}" in IGNORED]
+
+
+def _lines_of(node: ast.stmt) -> range:
+    return range(node.lineno, (node.end_lineno or node.lineno) + 1)
 
 
 def _is_check(node: ast.If) -> bool:

@@ -62,13 +62,20 @@ class ParameterAxis:
     def bins(self, most: int) -> Array:
         """Edges (n + 1,) of n bins in the unit interval, for a histogram.
 
-        A categorical parameter has a bin for each choice, and an integer one with at most `most` values has a bin for
-        each value. Any other parameter has `most` bins.
+        A categorical parameter has a bin for each choice, and a real one has `most` bins. An integer parameter has at
+        most `most` bins, each of which holds whole values: equally many of them, or on a log scale about the same
+        range.
         """
-        if isinstance(self.parameter, Real) or (isinstance(self.parameter, Integer) and self.parameter.n_levels > most):
+        parameter = self.parameter
+        if isinstance(parameter, Real):
             return np.linspace(0.0, 1.0, most + 1)
-        lower, upper = self.parameter.cell(self.parameter.levels())
-        return np.append(lower, upper[-1])
+        if isinstance(parameter, Categorical) or parameter.n_levels <= most:
+            first = parameter.levels()
+        elif parameter.log:
+            first = np.unique(parameter.snap(np.linspace(0.0, 1.0, most + 1)[:-1]))
+        else:
+            first = parameter.encode(np.arange(parameter.low, parameter.high + 1, -(-parameter.n_levels // most)))
+        return np.append(parameter.cell(first)[0], 1.0)
 
     def edges(self, bins: Array) -> Array:
         """Convert the edges (n + 1,) of bins in the unit interval to positions on the axis."""

@@ -24,6 +24,9 @@ from conbo.threads import threads_for
 STATES = 25  # number of points along the axis of `remaining_gain`
 RESOLUTION, COARSE = 25, 11  # points along each axis of `acquisition`; the second for a BoTorch model, which is slow
 MOST_EXACT = 200  # largest number of observations for which all points of the plane get exact values, not rough ones
+AT_ONCE = (
+    256  # number of points that are evaluated together, because memory grows with points times states times actions
+)
 STARS = 8  # number of points with the best rough values, among which the exact values decide where the star is
 
 
@@ -128,7 +131,8 @@ def acquisition(
     with threads_for(len(view.points)), torch.no_grad():
         function = ConBO(HybridKG()).build(view.belief, torch.Generator().manual_seed(0))
         exact = closed_form and len(view.points) <= MOST_EXACT
-        values = function.integral(points) if exact else function.screen(points)
+        evaluate = function.integral if exact else function.screen
+        values = torch.cat([evaluate(part) for part in points.split(AT_ONCE)])
         allowed = view.belief.contains(points)
         if not allowed.any():  # for example if an equation limits the actions
             allowed = torch.ones_like(allowed)

@@ -135,7 +135,7 @@ def state_coverage(study: Studied, names: Sequence[str] = ()) -> go.Figure:
         figure.add_trace(steps(axis, edges, observed, "evaluations", MODEL, opacity=0.45, **first), row, 1)
         if expected is not None:
             share = np.histogram(expected[:, column], edges)[0] / SAMPLES
-            x = axis.positions((edges[1:] + edges[:-1]) / 2)
+            x = axis.edges((edges[1:] + edges[:-1]) / 2)
             figure.add_trace(dots(x, share, "P[s]", INK, size=8, symbol="diamond", **first), row, 1)
         figure.update_xaxes(axis.layout(), row=row, col=1)
         figure.update_yaxes(title_text="share", tickformat=".0%", rangemode="tozero", row=row, col=1)

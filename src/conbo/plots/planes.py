@@ -158,7 +158,7 @@ def add_policy(figure: go.Figure, view: View, plane: Plane, problem: Problem | N
         figure.add_trace(dots(*plane.project(best), "policy", POLICY, size=15, symbol="star", cliponaxis=False))
         return
     d_s = view.space.n_state_dims
-    states = plane.points[0, :, :d_s]
+    states = view.with_action(plane.points[0, :, :d_s])
     x, y = plane.project(torch.cat([states, view.actions(states)], -1))
     apart = plane.horizontal.is_category or plane.vertical.is_category
     if not apart:

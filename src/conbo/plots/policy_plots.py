@@ -7,6 +7,7 @@ import torch
 from plotly import graph_objects as go
 from torch import Tensor
 
+from conbo.errors import SettingError
 from conbo.plots.axes import ParameterAxis, label
 from conbo.plots.style import POLICY, QUIET, TRUTH, band, canvas, dots, line, steps, with_count
 from conbo.plots.view import Studied, View, view_of
@@ -66,7 +67,7 @@ def policy_map(
     names = tuple(actions) or view.space.action_names
     if not view.space.states:
         return _best_action(view, names)
-    axis, states = along(view, view.most_important("states", state), at)
+    axis, states = _with_action_along(view, state, at)
     x = axis.positions(states[:, view.space.state_names.index(axis.name)].numpy())
     best, drawn = view.actions(states), view.best_of_draws(states)
     figure = canvas(len(names), height=_height(names), shared_xaxes=True, vertical_spacing=0.12 / len(names))
@@ -134,7 +135,7 @@ def predicted_reward(
         ends = [mean[0] - NINETY_FIVE * std[0], mean[0] + NINETY_FIVE * std[0]]
         figure.add_trace(band(ends, [0, 0], [1, 1], BAND, POLICY))
         return figure.update_xaxes(title_text="reward").update_yaxes(title_text="share of observed rewards below")
-    axis, states = along(view, view.most_important("states", state), at)
+    axis, states = _with_action_along(view, state, at)
     column = view.space.state_names.index(axis.name)
     x = axis.positions(states[:, column].numpy())
     points = torch.cat([states, view.actions(states)], -1)
@@ -168,6 +169,16 @@ def along(view: View, name: str, at: Point | None, most: int = STATES) -> tuple[
     states = view.center(at).repeat(len(places), 1)
     states[:, view.space.state_names.index(name)] = torch.from_numpy(places)
     return axis, states
+
+
+def _with_action_along(view: View, state: str | None, at: Point | None) -> tuple[ParameterAxis, Tensor]:
+    """The result of `along` for this or the most important state parameter, without states that have no action."""
+    axis, states = along(view, view.most_important("states", state), at)
+    kept = view.with_action(states)
+    if not len(kept):
+        rule = f"a state along '{axis.name}' must have a feasible action"
+        raise SettingError(f"{rule}, but none has: choose the values of other states by `at`.")
+    return axis, kept
 
 
 def _best_action(view: View, names: Sequence[str]) -> go.Figure:

@@ -83,6 +83,11 @@ class View:
         with threads_for(len(self.points)), torch.no_grad():
             return self.belief.feasible_actions(states, self._rule(states))
 
+    def with_action(self, states: Tensor) -> Tensor:
+        """Those of the states (m, d_s) in which an action is feasible."""
+        feasible = self.space.feasible_set
+        return states if feasible is None else states[torch.from_numpy(feasible.has_action(states.numpy()))]
+
     def mean(self, points: Tensor) -> Array:
         """The expected rewards (m,) at points (m, d), in the user's units; not negated even if they are minimized."""
         with threads_for(len(self.points)), torch.no_grad():

@@ -294,8 +294,9 @@ class Policy:
         >>> conbo.load_policy("policy.json")
         Policy(demand → stock; ... rewards)
         """
-        record = to_record(self._belief, self._maximize, self._recipe)
-        Path(path).write_text(json.dumps(record), encoding="utf-8")
+        from conbo.files import write_whole
+
+        write_whole(path, json.dumps(to_record(self._belief, self._maximize, self._recipe)))
 
     def _encode(self, states: Sequence[Point]) -> Tensor:
         space = self._belief.space

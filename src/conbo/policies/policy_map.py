@@ -38,13 +38,15 @@ def _has_one_number(space: Space) -> bool:
 def _drawings(policy: "Policy") -> str:
     space = policy.belief.space
     places = space.snap_states(np.linspace(0, 1, DRAWN_STATES)[:, None])
+    if space.feasible_set is not None:
+        places = places[space.feasible_set.has_action(places)]
     actions = policy.many(space.decode_states(places))
     heights = space.encode_actions(actions)
     ((state, over),) = space.states.items()
     pieces = []
     for column, (name, parameter) in enumerate(space.actions.items()):
         title = f"{_with_range(name, parameter)} over {_with_range(state, over)}"
-        steps = ", ".join(value_text(parameter, action[name]) for action in actions[:: DRAWN_STATES // 4])
+        steps = ", ".join(value_text(parameter, action[name]) for action in actions[:: max(1, len(actions) // 4)])
         drawing = line(places[:, 0].tolist(), heights[:, column].tolist(), f"{name} over {state}: {steps}")
         pieces.append(f"<figure><figcaption>{text(title)}</figcaption>{drawing}</figure>")
     return "".join(pieces)

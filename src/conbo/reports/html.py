@@ -15,6 +15,7 @@ from plotly.offline import get_plotlyjs
 
 from conbo.common_random_numbers import SEED
 from conbo.errors import SettingError
+from conbo.files import write_whole
 from conbo.plots.view import Studied, View, view_of
 from conbo.policies.interaction import has_interaction
 from conbo.problems import Problem
@@ -71,7 +72,7 @@ def report(study: Studied, path: str | Path, *, problem: Problem | None = None) 
         raise SettingError(f"a report must be written as .html, which a browser prints to PDF, but got '{path}'.")
     if not path.parent.is_dir():  # checked before the page is drawn, which takes seconds
         raise SettingError(f"a report must be written to a folder that exists, but '{path.parent}' does not.")
-    path.write_text(page(view_of(study), problem), encoding="utf-8")
+    write_whole(path, page(view_of(study), problem))
 
 
 def page(view: View, problem: Problem | None = None, live: str = "") -> str:

@@ -18,7 +18,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 
 from conbo.errors import SettingError, StorageError
 from conbo.study.schema import migrate, newest_version, schema_version
-from conbo.study.sqlite_file import is_cut_off, keep_backup
+from conbo.study.sqlite_file import file_number, is_cut_off, keep_backup
 
 Storage: TypeAlias = str | os.PathLike[str]
 Result = TypeVar("Result")
@@ -182,6 +182,7 @@ class Database:
             self._connect()
         with self._lock, self._engine.connect() as connection:
             if self._sqlite:
+                self._check_place(connection)
                 raw: Any = connection.connection.dbapi_connection
                 raw.execute(f"PRAGMA synchronous={'FULL' if lasting else 'NORMAL'}")
                 raw.execute("BEGIN IMMEDIATE" if writing else "BEGIN")
@@ -194,6 +195,18 @@ class Database:
         if not self._sqlite:
             _connected(self._pid).add(self)
         return result
+
+    def _check_place(self, connection: Connection) -> None:
+        """Raise StorageError if the open SQLite file was moved or deleted, or another one took its place.
+
+        SQLite would go on writing to a file that nobody finds any more.
+        """
+        if self.path is None:
+            return
+        now = file_number(self.path)
+        if connection.info.setdefault("file", now) != now:  # the number when this connection was first used
+            why = "the file was moved, replaced or deleted while this program had it open"
+            raise StorageError(f"the database {self.name} cannot be used: {why}.")
 
     def _write_ahead(self) -> None:
         """Turn on SQLite's write-ahead log, so that readers and the writer do not wait for each other."""

@@ -54,6 +54,14 @@ def is_sqlite(path: Path) -> bool:
     return path.is_file() and _header(path).startswith(MAGIC)
 
 
+def file_number(path: str) -> int | None:
+    """The number by which the file system knows a file, whatever its name; None if there is no file of this name."""
+    try:
+        return os.stat(path).st_ino
+    except FileNotFoundError:
+        return None
+
+
 def is_cut_off(source: str) -> bool:
     """Whether an SQLite file is truncated, which SQLite itself may not notice.
 

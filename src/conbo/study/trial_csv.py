@@ -2,8 +2,6 @@
 
 import csv
 import io
-import os
-import shutil
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -11,6 +9,7 @@ from typing import Any
 
 from conbo.common_random_numbers import SEED
 from conbo.errors import PointError, RewardError, StudyError, shortened
+from conbo.files import write_whole
 from conbo.notices import LOG
 from conbo.spaces import Parameter, Space, Value
 from conbo.study.cells import number_in, seed_in, value_in
@@ -58,23 +57,7 @@ def write_csv(path: str | Path, space: Space, trials: Iterable[Trial]) -> None:
     writer.writerow(map(marked, header))
     for row in rows:
         writer.writerow(marked(row[name]) for name in header)
-    _replace(Path(path), text.getvalue().encode("utf-8"))
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Write a file in one step, so that an error leaves the old file unchanged."""
-    if path.exists() and not path.is_file():  # a pipe or a device, which cannot be replaced
-        path.write_bytes(content)
-        return
-    path = Path(os.path.realpath(path))
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        part.write_bytes(content)
-        if path.exists():
-            shutil.copymode(path, part)
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+    write_whole(path, text.getvalue())
 
 
 def read_csv(path: str | Path, space: Space, seeded: bool = False) -> list[Trial]:
