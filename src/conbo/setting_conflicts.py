@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import statistics
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from conbo.bound_states import StateDistribution
@@ -20,7 +21,25 @@ from conbo.spaces import Space
 if TYPE_CHECKING:
     from conbo.belief import ModelLike
 
+FEWEST_REWARDS = 4  # number of rewards from which on their mean is compared with `reward_range`
 _USE = "use 'pei', 'mts' or 'conbo', which take any."
+
+
+def outside_range(given: RewardRange | None, rewards: Sequence[float]) -> str | None:
+    """Return a warning if the mean of the rewards is clearly outside the setting `reward_range`, else None.
+
+    Single rewards may be outside because of noise, so at least four are needed, and the mean must be outside by more
+    than two of its standard errors.
+    """
+    if given is None or len(rewards) < FEWEST_REWARDS:
+        return None
+    mean = statistics.fmean(rewards)
+    error = statistics.stdev(rewards) / math.sqrt(len(rewards))
+    low, high = (-math.inf if given[0] is None else given[0], math.inf if given[1] is None else given[1])
+    if low - 2 * error <= mean <= high + 2 * error:
+        return None
+    so = "predictions stay inside it, and nothing is learned. Is the unit the same?"
+    return f"the mean of the {len(rewards)} rewards is {mean:.6g}, outside reward_range={given}: {so}"
 
 
 def check_model(model: object) -> None:

@@ -91,6 +91,7 @@ def test_names_are_checked_before_anything_runs() -> None:
         ("sh -c 'exit 7'", "'sh' ended with exit code 7, and its error output is empty."),
         ("echo stock {stock}", "'echo' must print a number last, but printed 'stock 50.5'."),
         ("true", "'true' must print a number last, but printed ''."),
+        ("echo 1_000", "'echo' must print a number last, but printed '1_000'."),
     ],
 )
 def test_programs_that_fail(template: str, message: str) -> None:

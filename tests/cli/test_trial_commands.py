@@ -186,7 +186,7 @@ def test_files_back_and_forth(conbo: Conbo, folder: Path, name: str) -> None:
     assert [trial.reward for trial in _trials()] == [1.5, -2, None, None]
     assert [trial.status for trial in _trials()] == ["completed", "completed", "failed", "running"]
 
-    rows[2]["error"], rows[3]["reward"] = "", 4
+    rows[2]["error"], rows[3]["error"], rows[3]["reward"] = "", " ", 4  # a blank is no error
     _write(folder / name, rows)
     assert conbo("tell", "study.toml", "--file", name).stdout == "3 told, 0 failed, 1 left for later.\n"
     assert _trials()[3].reward == 4
@@ -417,6 +417,13 @@ def test_a_cost_is_told_as_an_outcome(conbo: Conbo, folder: Path) -> None:
     conbo("ask")
     conbo("tell", "0", "1.5", "--cost", "12", "--outcome", "wait=3")
     assert [trial.measured for trial in _trials()] == [{"wait": 3.0, "cost": 12.0}]
+
+
+def test_an_empty_study_has_a_table_with_names(conbo: Conbo, folder: Path) -> None:
+    library.Study(library.Space({"demand": library.Real(10, 100)}, {"stock": library.Real(0, 150)}), storage="study.db")
+    assert conbo("export", "study.db").stdout == "number,demand,stock,reward,status,error\n"
+    conbo("export", "study.db", "-o", "trials.csv")
+    assert (folder / "trials.csv").read_text().splitlines() == ["number,demand,stock,reward,status,error"]
 
 
 def test_export_writes_what_the_name_of_the_file_says(conbo: Conbo, folder: Path) -> None:

@@ -28,6 +28,13 @@ def test_bench_compares_methods_and_tells_the_result(conbo):
     assert len(list(Path("runs").glob("*.jsonl"))) == 4
 
 
+def test_bench_refuses_a_picture_that_it_cannot_draw_before_it_runs(conbo):
+    result = conbo("bench", "branin", "-m", "uniform", *SMALL, "--out", "runs", "--plot", "runs.foo")
+    assert result.exit_code == 2
+    assert "a picture must be saved as .png, .svg, .pdf, .jpg, .webp, but got 'runs.foo'." in result.output
+    assert not Path("runs").exists()
+
+
 def test_bench_takes_a_problem_of_ones_own(conbo):
     result = conbo("bench", f"{OWN}:noisy", "-m", "uniform", *SMALL, "--out", "runs")
     assert "mean reward after 6 evaluations" in result.output

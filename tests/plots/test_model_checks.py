@@ -9,6 +9,8 @@ from conbo.errors import SettingError
 from conbo.models.exact import ExactPosterior, condition
 from conbo.plots import model_checks
 from conbo.plots.model_checks import covered
+from conbo.spaces import Integer, Real, Space
+from conbo.study import Study
 from conbo.validation import Check, Measurement, Validation
 from learned_studies import view
 
@@ -52,6 +54,26 @@ def test_coverage_adds_up_and_follows_the_distribution() -> None:
     observed = np.asarray(figure.data[2].y)[1:8:4]
     rain = sum(t.state["weather"] == "rain" for t in seen.trials if t.status == "completed")
     assert observed[1] == pytest.approx(rain / len(seen.points))
+
+
+@pytest.mark.parametrize(
+    ("parameter", "shares"),
+    [
+        (Integer(1, 20), [0.1] * 10),  # two values in each
+        (Integer(1, 30), [0.1] * 10),
+        (Integer(1, 13), [2 / 13] * 6 + [1 / 13]),
+        (Integer(1, 300, log=True), None),
+    ],
+)
+def test_bins_of_integers_hold_whole_values(parameter: Integer, shares: list[float] | None) -> None:
+    study = Study(Space({"b": parameter}, {"x": Real(0, 1)}), method="uniform")
+    study.run(lambda state, action: action["x"], 6, progress=False)
+    expected = next(trace for trace in plots.state_coverage(study).data if trace.name == "P[s]")
+    if shares is not None:
+        assert expected.y == pytest.approx(shares, abs=2e-3)
+    assert min(expected.y) > 0.05  # none is empty
+    assert np.sum(expected.y) == pytest.approx(1.0)
+    assert (np.diff(expected.x) > 0).all()
 
 
 def test_without_states_the_actions_are_covered() -> None:

@@ -5,7 +5,9 @@ import pytest
 from plotly import graph_objects as go
 
 from conbo import plots
+from conbo.errors import SettingError
 from conbo.problems import branin
+from conbo.spaces import Integer, Real, Space
 from conbo.study import Study
 from learned_studies import view
 
@@ -33,6 +35,25 @@ def test_other_states_are_where_they_were_put() -> None:
     shown = trace(plots.policy_map(seen, "load", ["power"], at=at), "policy")
     states = [{"load": float(x), **at} for x in shown.x]
     assert shown.y == pytest.approx([a["power"] for a in seen.policy.many(states)], abs=2e-3)
+
+
+@pytest.mark.filterwarnings("ignore::conbo.bound_states.InfeasibleStatesWarning")
+def test_states_without_a_feasible_action_have_no_policy() -> None:
+    space = Space({"week": Integer(1, 10)}, {"workers": Integer(0, 20)}, constraints=["workers >= 3 * week - 4"])
+    study = Study(space, method="uniform")
+    study.run(lambda state, action: -((action["workers"] - state["week"]) ** 2), 8, progress=False)
+    for figure in (plots.policy_map(study), plots.predicted_reward(study), plots.posterior_surface(study)):
+        assert trace(figure, "policy").x.tolist() == [1, 2, 3, 4, 5, 6, 7, 8]  # 23 workers are needed in the 9th
+    assert "over week" in study.policy()._repr_html_()
+
+
+@pytest.mark.filterwarnings("ignore::conbo.bound_states.InfeasibleStatesWarning")
+def test_nothing_is_drawn_where_no_state_has_an_action() -> None:
+    space = Space({"s": Real(0, 1), "t": Real(0, 1)}, {"x": Real(0, 1)}, constraints=["x >= 2 * t"])
+    study = Study(space, method="uniform")
+    study.run(lambda state, action: action["x"], 8, progress=False)
+    with pytest.raises(SettingError, match="a state along 's' must have a feasible action, but none has"):
+        plots.policy_map(study, "s", at={"t": 0.8})
 
 
 def test_choices_of_an_action_are_numbered() -> None:

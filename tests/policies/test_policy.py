@@ -2,6 +2,8 @@
 
 import json
 import math
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -199,6 +201,25 @@ def test_a_saved_policy_knows_how_actions_are_bent(tmp_path: Path) -> None:
     policy.save(tmp_path / "policy.json")
     states = [{"s": 0.1}, {"s": 0.7}]
     assert load_policy(tmp_path / "policy.json").predict_many(states) == policy.predict_many(states)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no limits on the size of files")
+def test_a_policy_that_cannot_be_saved_leaves_the_old_file(policy: Policy, tmp_path: Path) -> None:
+    path = tmp_path / "policy.json"
+    policy.save(path)
+    saved = path.read_bytes()
+    program = """
+import resource, signal, sys
+import conbo
+policy = conbo.load_policy(sys.argv[1])
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (500, 500))
+policy.save(sys.argv[1])
+"""
+    ended = subprocess.run([sys.executable, "-c", program, path], capture_output=True, text=True)
+    assert "File too large" in ended.stderr
+    assert path.read_bytes() == saved
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_saved_policy_keeps_its_sign(tmp_path: Path) -> None:

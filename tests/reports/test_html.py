@@ -163,6 +163,13 @@ def test_too_many_combinations_of_categories_travel_as_a_table(monkeypatch: pyte
 
 
 @pytest.mark.soak
+def test_the_gains_of_too_many_combinations_are_not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = "combinations of the most important parameters, too many for a picture"
+    assert said not in page(view("wards"))
+    monkeypatch.setattr("conbo.plots.gain.MOST_DRAWN", 10)
+    assert said in page(view("wards"))
+
+
 def test_two_thousand_evaluations_and_eight_actions_stay_small() -> None:
     assert len(page(large(2000)).encode()) < LARGEST
 

@@ -82,6 +82,22 @@ def test_limits_may_be_integers_of_numpy(tmp_path: Path) -> None:
     assert {type(limit) for limit in checked_range((np.int64(0), np.float32(2))) or ()} == {float}
 
 
+def test_rewards_in_another_unit_are_noticed_once(caplog: pytest.LogCaptureFixture) -> None:
+    percent = told(lambda state, action: 100 * accuracy(state, action), reward_range=(0, 1))
+    percent.policy()
+    (said,) = caplog.messages
+    assert said.endswith(
+        "outside reward_range=(0.0, 1.0): predictions stay inside it, and nothing is learned. Is the unit the same?"
+    )
+
+
+def test_noisy_rewards_may_be_outside(caplog: pytest.LogCaptureFixture) -> None:
+    noise = np.random.default_rng(0)
+    told(lambda state, action: float(noise.normal(0.98, 0.3)), reward_range=(0, 1)).policy()
+    told(error, reward_range=(0, None)).policy()
+    assert not caplog.messages
+
+
 @pytest.mark.parametrize(
     "given",
     [

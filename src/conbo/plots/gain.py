@@ -27,6 +27,9 @@ MOST_EXACT = 200  # largest number of observations for which all points of the p
 AT_ONCE = (
     256  # number of points that are evaluated together, because memory grows with points times states times actions
 )
+MOST_DRAWN = (
+    6000  # largest number of combinations of a state and an action that are drawn in a report: more take minutes
+)
 STARS = 8  # number of points with the best rough values, among which the exact values decide where the star is
 
 

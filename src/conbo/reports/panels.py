@@ -188,6 +188,11 @@ def _remaining_gain(view: View) -> Panel:
 def _acquisition(view: View) -> Panel:
     text = "The gain over all states from one more evaluation. The star marks the best point"
     text += ", and the panel below shows which states would profit." if view.space.states else "."
+    if (n := planes.n_combinations(view, gain.RESOLUTION)) > gain.MOST_DRAWN:
+        text = (
+            f"There are {n} combinations of the most important parameters, too many for a picture of the gain of each."
+        )
+        return Panel("acquisition", "Where to look next", text)
     return Panel("acquisition", "Where to look next", text, _one(gain.acquisition(view)))
 
 

@@ -7,8 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from conbo.errors import StorageError
+from conbo.notices import LOG
 from conbo.optimizer import Optimizer
 from conbo.record_fields import errors_about
+from conbo.setting_conflicts import outside_range
 from conbo.study.heartbeat import TURN_SECONDS, Heartbeat
 from conbo.study.records import Records
 from conbo.study.workers import retire
@@ -24,6 +26,7 @@ class SharedOptimizer:
         self, records: Records, build: Callable[[dict[str, Any]], Optimizer], settings: dict[str, Any]
     ) -> None:
         self.records = records
+        self._doubted = False  # whether the log has said that rewards are outside `reward_range`
         self._lock = threading.Lock()  # held during an update, because objectives in other threads may read the study
         self._build = build
         with errors_about(records.origin):
@@ -41,6 +44,11 @@ class SharedOptimizer:
                 optimizer.adopt(news.trials)
             self._optimizer = optimizer
             self.records.adopted(news)
+            if news.trials and not self._doubted:
+                rewards = [trial.reward for trial in optimizer.trials if trial.reward is not None]
+                if doubt := outside_range(optimizer.reward_range, rewards):
+                    LOG.warning("%s", doubt)
+                    self._doubted = True
             return optimizer
 
     def _built(self, settings: dict[str, Any]) -> Optimizer:
