@@ -8,6 +8,8 @@ The expected gain of an evaluation (its knowledge gradient) is the weighted mean
 look-ahead at given points is that of a single Gaussian process, which has the mean and covariance of the mixture.  The
 features, lengthscales and correlation of states are those of the most probable member.
 
+The weights are given: `fit.py` computes them from the evidence of each model, which `modes.py` estimates.
+
 Reference: Hoeting, Madigan, Raftery & Volinsky (1999), Bayesian model averaging.
 """
 
