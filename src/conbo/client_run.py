@@ -1,4 +1,4 @@
-"""Evaluates an objective for a study on a service, while a thread renews the lease of the current trial."""
+"""Evaluates an objective in this process, for a study on a service; a thread renews the lease of the current trial."""
 
 from __future__ import annotations
 

@@ -67,6 +67,14 @@ def test_no_warning_with_interaction(space: Space) -> None:
         study.policy()
 
 
+def test_no_warning_if_limits_depend_on_the_state() -> None:
+    study = study_of(Space(REALS.states, REALS.actions, constraints=["x <= 0.2 + 0.5 * s"]), lambda s, x: x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        policy = study.policy()
+    assert [float(policy({"s": s})["x"]) for s in (0.2, 0.8)] == pytest.approx([0.3, 0.6], abs=0.01)
+
+
 def test_no_warning_without_states() -> None:
     study = Study(Space(actions={"x": Real(0, 1)}), method="uniform")
     study.run(lambda s, x: 1.0, evaluations=5, progress=False)

@@ -247,8 +247,8 @@ def verdict(checks: Sequence[Check]) -> str:
 def counted(checks: Sequence[Check]) -> str:
     """A summary of the checks of a claim: how many hold, how many are undecided, and the first few that do not hold.
 
-    Most checks also find whether the first of two methods is better than the second, level with it, or worse. If these
-    findings differ between the checks, the summary counts them too.
+    Most checks compare two methods, and also say whether the first one is better, level or worse. If these findings
+    differ between the checks, the summary counts them too.
     """
     if not checks:
         return ""

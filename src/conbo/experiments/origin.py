@@ -57,6 +57,7 @@ IGNORED = frozenset(
         "conbo.notices",
         "conbo.outcome_constraints",
         "conbo.parameter_records",
+        "conbo.policies.interaction",
         "conbo.policies.policy.Policy.save",
         "conbo.policies.policy_file",
         "conbo.policies.policy_map",

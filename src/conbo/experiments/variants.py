@@ -68,9 +68,9 @@ def with_either_prior(*names: str) -> list[Method]:
 def global_methods() -> list[Method]:
     """The methods that are compared on problems without states (global optimization).
 
-    They are Thompson sampling, conbo's default method, and three estimates of the knowledge gradient. Each estimate is
-    run with several values of n_z, which `KNOWLEDGE_GRADIENTS` lists; see `swept_label`. The hybrid estimate and
-    Thompson sampling are also run with the model of the default method.
+    They are conbo's default method, Thompson sampling, and three estimates of the knowledge gradient. Each estimate is
+    run with several values of n_z, which `KNOWLEDGE_GRADIENTS` lists; see `swept_label`. The hybrid estimate (with its
+    usual n_z) and Thompson sampling are also run with the model of the default method.
     """
     recipes: dict[str, Callable[[int], StateValueRecipe]] = {
         "kg-discrete": DiscreteKG,

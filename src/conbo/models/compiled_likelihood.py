@@ -1,7 +1,7 @@
 """Cholesky factors, inverses and log-likelihoods for `SolvedCovariances`, by compiled loops.
 
-With a hundred rewards, inverting their covariance matrix with LAPACK takes as long as all other computations of a
-likelihood.  With many more rewards, LAPACK is faster than these loops.
+With a hundred rewards, LAPACK takes as long to invert their covariance matrix as all other computations of a likelihood
+take together, and these loops are faster.  With many more rewards, LAPACK is faster.
 """
 
 import numpy as np

@@ -2,11 +2,12 @@
 
     k = (A(s, s') + σ_X²) κ(x, x') + B(s, s') + σ_S² k_S'(s, s')
 
-Here s, s' are states, x, x' are actions, and κ and k_S' are correlations.  The kernel A κ + B, called the interaction,
-learns nothing about a state from dissimilar states.  The main effect of the action, with covariance σ_X² κ, is a
-function of the action that all states share.  The main effect of the state, with covariance σ_S² k_S', is a function of
-the state that all actions share.  It has its own lengthscales.  It ignores the categorical columns of the state if the
-interaction learns the covariance of their choices (see category_kernels.py).
+Here s, s' are states, x, x' are actions, κ and k_S' are correlations, and A and B are covariances that depend on the
+states alone (see kernels.py).  The kernel A κ + B, called the interaction, learns nothing about a state from dissimilar
+states.  The main effect of the action, with covariance σ_X² κ, is a function of the action that all states share.  The
+main effect of the state, with covariance σ_S² k_S', is a function of the state that all actions share.  It has its own
+lengthscales.  It ignores the categorical columns of the state if the interaction learns the covariance of their choices
+(see category_kernels.py).
 """
 
 from dataclasses import dataclass, replace

@@ -1,7 +1,7 @@
 """Warns if the fitted model is nearly a sum g(s) + h(x) of a function of the state s and a function of the action x.
 
-In such a sum, the state shifts the rewards of all actions equally, so every state has the same best action. The
-ConBO paper warns of this case.
+In such a sum, the state shifts the rewards of all actions equally, so every state has the same best action, unless
+other actions are feasible there. The ConBO paper warns of this case.
 """
 
 import warnings
@@ -21,9 +21,15 @@ class NoInteractionWarning(UserWarning):
     """Warns that the policy is the same in every state, because the model is nearly additive in state and action."""
 
 
-def has_interaction(belief: Belief) -> bool:
-    """Return whether the posterior mean clearly differs from every sum g(s) + h(x), for state s and action x."""
+def depends_on_state(belief: Belief) -> bool:
+    """Return whether the best action may differ between states.
+
+    It may if the posterior mean clearly differs from every sum g(s) + h(x), for state s and action x, or if limits of
+    actions, known or learned, may differ between states.
+    """
     space = belief.space
+    if belief.constraints is not None or (space.feasible_set is not None and space.feasible_set.depends_on_state):
+        return True
     states = torch.from_numpy(space.snap_states(sobol(N_STATES, space.n_state_dims, seed=0).numpy()))
     actions = torch.from_numpy(space.snap_actions(sobol(N_ACTIONS, space.n_action_dims, seed=1).numpy()))
     grid = torch.cat([states.repeat_interleave(N_ACTIONS, 0), actions.repeat(N_STATES, 1)], -1)
@@ -35,11 +41,8 @@ def has_interaction(belief: Belief) -> bool:
 
 
 def warn_without_interaction(belief: Belief) -> None:
-    """Warn if the posterior mean is nearly a sum g(s) + h(x), for state s and action x.
-
-    The policy is then the same in every state.
-    """
-    if belief.n_state_dims and not has_interaction(belief):
+    """Warn if the policy is the same in every state (see `depends_on_state`)."""
+    if belief.n_state_dims and not depends_on_state(belief):
         message = (
             "The policy is the same for every state, since states and actions do not interact in the fitted "
             "model: its reward is a function of the state plus a function of the action. Either that is so, "

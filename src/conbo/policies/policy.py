@@ -303,7 +303,10 @@ class Policy:
         return torch.from_numpy(space.encode_states([space.validate_state(state) for state in states]))
 
     def _search(self, states: Sequence[Point], extrapolate: bool) -> tuple[Tensor, Tensor]:
-        """Return the states (m, d_s) and the policy's actions (m, d_x), both in the unit cube."""
+        """Encode states, and return them (m, d_s) and the policy's actions in them (m, d_x), both in the unit cube.
+
+        With `extrapolate`, a number out of range is replaced by the nearest one in range.
+        """
         parameters = self._belief.space.states
         inside = [_into_range(parameters, state) for state in states] if extrapolate else states
         encoded = self._encode(inside)

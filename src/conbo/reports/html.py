@@ -17,7 +17,7 @@ from conbo.common_random_numbers import SEED
 from conbo.errors import SettingError
 from conbo.files import write_whole
 from conbo.plots.view import Studied, View, view_of
-from conbo.policies.interaction import has_interaction
+from conbo.policies.interaction import depends_on_state
 from conbo.problems import Problem
 from conbo.reports.explorer import explorer_record
 from conbo.reports.panels import sections
@@ -138,7 +138,7 @@ def _facts(view: View, is_live: bool) -> list[tuple[str, str]]:
 
 
 def _warning(view: View) -> str:
-    if not view.space.states or has_interaction(view.belief):
+    if not view.space.states or depends_on_state(view.belief):
         return ""
     return (
         "The policy is the same for every state: states and actions do not interact in the fitted model. Either "

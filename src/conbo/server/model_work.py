@@ -62,8 +62,8 @@ def fit_policy(storage: str, name: str, folder: Path, last: str) -> FittedPolicy
     folder
         Folder in which the file is created.
     last
-        Path of the file that the previous call wrote, or an empty string. If no trial has ended since that call, the
-        policy in this file is returned.
+        Path of the file that the previous call wrote, or an empty string. If that call was in this process and no trial
+        has ended since, nothing is fitted, and its result is returned again.
 
     Returns
     -------
