@@ -1,21 +1,26 @@
 """Writes whole files, so that an error or a reader in between never meets half of one."""
 
+import errno
 import os
 import shutil
 from pathlib import Path
 
+LONGEST = 50  # number of characters of a file's name in the name of its temporary file
+
 
 def write_whole(path: str | Path, content: str | bytes) -> None:
     """Write a file in one step, so that an error leaves the old file unchanged; text is encoded in UTF-8."""
-    with_content = content.encode("utf-8") if isinstance(content, str) else content
+    encoded = content.encode("utf-8") if isinstance(content, str) else content
     path = Path(path)
     if path.exists() and not path.is_file():  # a pipe or a device, which cannot be replaced
-        path.write_bytes(with_content)
+        path.write_bytes(encoded)
         return
+    if not path.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
     path = Path(os.path.realpath(path))
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    part = path.with_name(f"{path.name[:LONGEST]}.{os.getpid()}.part")
     try:
-        part.write_bytes(with_content)
+        part.write_bytes(encoded)
         if path.exists():
             shutil.copymode(path, part)
         os.replace(part, path)

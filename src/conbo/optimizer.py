@@ -345,11 +345,11 @@ class Optimizer:
         return Trial(number, valid, action, seed=seed)
 
     def best_observed(self) -> list[dict[str, Any]]:
-        """List all states, each with the action, the reward and the number of its best trial.
+        """List the states, each with the action, the reward and the number of its best trial.
 
         Only completed trials whose measured outcomes satisfy the constraints count. In a state without such a trial,
-        action, reward and number are None. Raises SettingError if there are infinitely many states, or too many to
-        list.
+        action, reward and number are None; a state of probability zero is listed only if it has such a trial. Raises
+        SettingError if there are infinitely many states, or too many to list.
         """
         kept = [trial for trial in self._with_status("completed") if self.learned.satisfied_by(trial.measured)]
         return best_observed(self.space, self.states, kept, self.maximize)

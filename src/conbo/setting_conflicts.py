@@ -34,9 +34,9 @@ def outside_range(given: RewardRange | None, rewards: Sequence[float]) -> str | 
     if given is None or len(rewards) < FEWEST_REWARDS:
         return None
     mean = statistics.fmean(rewards)
-    error = statistics.stdev(rewards) / math.sqrt(len(rewards))
+    room = 2 * statistics.stdev(rewards) / math.sqrt(len(rewards)) + 1e-9 * abs(mean)  # for noise and rounding
     low, high = (-math.inf if given[0] is None else given[0], math.inf if given[1] is None else given[1])
-    if low - 2 * error <= mean <= high + 2 * error:
+    if low - room <= mean <= high + room:
         return None
     so = "predictions stay inside it, and nothing is learned. Is the unit the same?"
     return f"the mean of the {len(rewards)} rewards is {mean:.6g}, outside reward_range={given}: {so}"

@@ -424,6 +424,9 @@ def test_an_empty_study_has_a_table_with_names(conbo: Conbo, folder: Path) -> No
     assert conbo("export", "study.db").stdout == "number,demand,stock,reward,status,error\n"
     conbo("export", "study.db", "-o", "trials.csv")
     assert (folder / "trials.csv").read_text().splitlines() == ["number,demand,stock,reward,status,error"]
+    odd = library.Space({"error": library.Real(0, 1)}, {"x": library.Real(0, 1)})
+    library.Study(odd, common_random_numbers=True, storage="odd.db")
+    assert conbo("export", "odd.db").stdout == "number,error,x,seed,reward,status\n"
 
 
 def test_export_writes_what_the_name_of_the_file_says(conbo: Conbo, folder: Path) -> None:

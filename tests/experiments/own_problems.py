@@ -23,6 +23,7 @@ def _reward_once_repaired(state, action, generator):
 noisy = Problem("noisy", SPACE, None, evaluate=_reward)
 fragile = Problem("fragile", SPACE, None, evaluate=_reward_once_repaired)
 not_a_problem = math.pi
+built_in = max
 
 
 def with_optimum():

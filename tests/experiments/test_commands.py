@@ -31,7 +31,8 @@ def test_bench_compares_methods_and_tells_the_result(conbo):
 def test_bench_refuses_a_picture_that_it_cannot_draw_before_it_runs(conbo):
     result = conbo("bench", "branin", "-m", "uniform", *SMALL, "--out", "runs", "--plot", "runs.foo")
     assert result.exit_code == 2
-    assert "a picture must be saved as .png, .svg, .pdf, .jpg, .webp, but got 'runs.foo'." in result.output
+    assert "a picture must be saved as one of" in result.output
+    assert "but got 'runs.foo'." in result.output.replace("\n", " ")
     assert not Path("runs").exists()
 
 

@@ -37,6 +37,7 @@ def test_a_problem_of_ones_own_comes_from_a_file():
         ("nowhere.py:problem", "file must exist, but 'nowhere.py' does not"),
         (f"{OWN}:nothing", "it has no 'nothing'"),
         (f"{OWN}:not_a_problem", "must be a Problem, or a function without arguments that returns one, but is 3.14"),
+        (f"{OWN}:built_in", "must be a Problem, or a function without arguments that returns one, but is <built-in"),
         (f"{OWN}:objective", "must be a Problem, or a function without arguments that returns one, but is <function"),
     ],
 )

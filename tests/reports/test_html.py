@@ -153,6 +153,13 @@ def test_a_study_that_knows_only_its_prior_has_a_page(tmp_path: Path) -> None:
     assert all(f'id="{panel}"' in text for panel in ("calibration", "predicted_reward", "policy_value"))
 
 
+def test_the_gains_of_too_many_combinations_are_not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = "one for each combination of the most important parameters: too many."
+    assert said not in page(view("wards"))
+    monkeypatch.setattr("conbo.plots.gain.MOST_DRAWN", 10)
+    assert said in page(view("wards"))
+
+
 def test_too_many_combinations_of_categories_travel_as_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "model" in explorer_record(view("wards"))
     monkeypatch.setattr(page_record, "MOST_COMBINATIONS", 3)
@@ -163,13 +170,6 @@ def test_too_many_combinations_of_categories_travel_as_a_table(monkeypatch: pyte
 
 
 @pytest.mark.soak
-def test_the_gains_of_too_many_combinations_are_not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = "combinations of the most important parameters, too many for a picture"
-    assert said not in page(view("wards"))
-    monkeypatch.setattr("conbo.plots.gain.MOST_DRAWN", 10)
-    assert said in page(view("wards"))
-
-
 def test_two_thousand_evaluations_and_eight_actions_stay_small() -> None:
     assert len(page(large(2000)).encode()) < LARGEST
 

@@ -57,21 +57,29 @@ def test_one_driver_for_postgresql_and_no_password_in_messages(scheme: str, monk
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows does not move or delete open files")
-@pytest.mark.parametrize("what", ["deleted", "moved", "replaced"])
-def test_a_file_that_is_gone_takes_no_rewards(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    study = Study(SPACE, method="uniform", storage="study.db")
+@pytest.mark.parametrize("storage", ["study.db", "sqlite:///file:study.db?uri=true"])
+@pytest.mark.parametrize("what", ["deleted", "moved", "replaced", "folder deleted"])
+def test_a_file_that_is_gone_takes_no_rewards(
+    what: str, storage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    study = Study(SPACE, method="uniform", storage=storage)
     study.run(lambda state, action: action["x"], 3, progress=False)
     monkeypatch.chdir("/")  # a relative path is that of the folder in which the file was opened
-    trial, path = study.ask(), tmp_path / "study.db"
+    trial, path = study.ask(), folder / "study.db"
     if what == "deleted":
         path.unlink()
+    elif what == "folder deleted":
+        shutil.rmtree(folder)
+        folder.touch()
     else:
         path.rename(tmp_path / "moved.db")
     if what == "replaced":
         Study(SPACE, method="uniform", storage=path).ask()
     gone = "the file was moved, replaced or deleted while this program had it open"
-    with pytest.raises(StorageError, match=rf"study\.db' cannot be used: {gone}\."):
+    with pytest.raises(StorageError, match=rf"study\.db.*' cannot be used: {gone}\."):
         study.tell(trial, 1.0)
     with pytest.raises(StorageError, match=gone):
         study.run(lambda state, action: action["x"], 5, progress=False)

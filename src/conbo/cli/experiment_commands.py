@@ -19,7 +19,6 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 FOLDER = click.Path(path_type=Path, file_okay=False)
 EXISTING_FOLDER = click.Path(path_type=Path, file_okay=False, exists=True)
 FILE = click.Path(path_type=Path, dir_okay=False)
-PICTURES = (".png", ".svg", ".pdf", ".jpg", ".webp")  # endings of the files in which scores are drawn
 SOME_FAILED = 3
 _HOW_TO_READ = (
     "Means over the complete runs ± standard error; mean rank at the last checkpoint (1 is best); how much a method\n"
@@ -121,8 +120,8 @@ def bench(
       conbo bench branin -m conbo -m revi --seeds 20 --out out/branin
       conbo bench --summary out/branin --against conbo --plot out/branin.png
     """
-    if plot is not None and plot.suffix.lower() not in PICTURES:
-        raise click.UsageError(f"a picture must be saved as {', '.join(PICTURES)}, but got '{plot}'.")
+    if plot is not None:
+        _check_picture(plot)
     if summary is not None and problems:
         raise click.UsageError("--summary runs nothing: leave PROBLEM out.")
     if summary is None and not problems:
@@ -251,6 +250,14 @@ def _make(tasks: "Sequence[Task]", folder: Path, jobs: int, minutes: float | Non
             f"The first failure, kept in its run's file; the same call tries again:\n{report.first_failure}", err=True
         )
     return report.failed
+
+
+def _check_picture(path: Path) -> None:
+    """Raise UsageError if scores cannot be drawn in a file with this ending."""
+    from conbo.experiments.drawing import endings
+
+    if path.suffix.lower() not in endings():
+        raise click.UsageError(f"a picture must be saved as one of {', '.join(endings())}, but got '{path}'.")
 
 
 def _show(folder: Path, against: str, plot: Path | None, problems: Sequence[str]) -> None:

@@ -30,6 +30,7 @@ class StoredStudy:
             self.seed = stored.whole("seed", most=LARGEST_SEED)
             self.space: Mapping[str, Any] = stored.fields("space").record  # as `Space.to_dict` gives it
             self._constraints = _constraints(stored)
+            self.has_seeds = bool(stored.record.get("common_random_numbers"))  # whether trials have simulator seeds
             self._cost: Cost = LEARNED if stored.record.get("cost") == LEARNED else None
         self.trials = tuple(sorted(self._records.news().trials, key=lambda trial: trial.number))
 

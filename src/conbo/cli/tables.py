@@ -104,15 +104,18 @@ def write_rows(path: Path, rows: Sequence[Mapping[str, Any]], usual: Sequence[st
         sheet = book.create_sheet("trials")
         for row in ({name: name for name in columns}, *rows):
             sheet.append([_sheet_cell(library, sheet, row.get(name)) for name in columns])
-        book.save(path)
+        book.save(content := io.BytesIO())
+        write_whole(path, content.getvalue())
     else:
         from conbo.dataframes import frame_of
 
         frame = frame_of({name: [row.get(name) for row in rows] for name in columns}, library.__name__)
+        content = io.BytesIO()
         if library.__name__ == "polars":
-            frame.write_parquet(path)
+            frame.write_parquet(content)
         else:
-            import_module("pyarrow.parquet").write_table(frame, path)
+            import_module("pyarrow.parquet").write_table(frame, content)
+        write_whole(path, content.getvalue())
 
 
 def _library(path: Path) -> Any:

@@ -18,6 +18,7 @@ from conbo.cli.study_source import (
     study_arguments,
 )
 from conbo.cli.tables import READABLE, as_csv, check_table, exact, from_rows, number_text, read_rows, write_rows
+from conbo.common_random_numbers import SEED
 from conbo.errors import RewardError, StudyError, TrialError, quoted
 from conbo.rounding import counted
 
@@ -295,7 +296,8 @@ def export(
     from conbo.study.trial_rows import with_noise_and_errors
 
     study = stored_study(source, name)
-    rows, usual = with_noise_and_errors(study.trials), ["number", *study.parameters, "reward", "status", "error"]
+    rows, seed = with_noise_and_errors(study.trials), [SEED] if study.has_seeds else []
+    usual = list(dict.fromkeys(["number", *study.parameters, *seed, "reward", "status", "error"]))
     if output is not None:
         write_rows(output, rows, usual)
         click.echo(f"Wrote {output}.")

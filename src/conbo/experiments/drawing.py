@@ -173,6 +173,11 @@ def draw_comparisons(comparisons: Sequence[Comparison], columns: int = 2) -> Fig
     return figure
 
 
+def endings() -> list[str]:
+    """The endings of the files in which figures can be saved."""
+    return [f".{kind}" for kind in sorted(Figure().canvas.get_supported_filetypes())]
+
+
 def save(figure: Figure, path: Path) -> None:
     """Write a figure to a file, in the format given by the file's extension."""
     path.parent.mkdir(parents=True, exist_ok=True)

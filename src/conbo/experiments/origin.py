@@ -29,8 +29,8 @@ ROOTS = ("conbo.experiments.evaluation", "conbo.experiments.scoring")
 OURS = "conbo.experiments.entering"  # makes a method of conbo a contestant; alternatives do not depend on it
 FINAL_ROUND = "conbo.experiments.final_round"
 # Modules and methods that list, store, check, name or show things, or are about costs, limits, densities of states and
-# priors, which no run has. Numbers do not depend on them. The methods and problems that they list are found from the
-# recipe and the problem of the run instead.
+# priors, which no recorded run has. Numbers do not depend on them. The methods and problems that they list are found
+# from the recipe and the problem of the run instead.
 IGNORED = frozenset(
     {
         "conbo",

@@ -81,7 +81,7 @@ def _needs_nothing(function: Callable[..., Any]) -> bool:
     """Whether a function can be called without arguments, unlike an objective."""
     try:
         inspect.signature(function).bind()
-    except TypeError:
+    except (TypeError, ValueError):  # ValueError: a function that does not tell its arguments
         return False
     return True
 

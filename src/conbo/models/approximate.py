@@ -92,8 +92,9 @@ def summarized(
     """Compute the sums over n rewards that determine the approximate posterior.
 
     The rewards at points (n, d) are given as residuals (n,), which are rewards minus the prior mean, with noise
-    variances (n,). `earlier` is a summary of other data with the same kernel. If the given data begin with the same
-    rewards (see `Summary.shared_with`), the sums in `earlier` are extended. Otherwise all sums are computed anew.
+    variances (n,). `earlier` is a summary with the same kernel, for example of the data without the latest
+    rewards. If the given data begin with the rewards that it sums up (see `Summary.shared_with`), its sums are
+    extended. Otherwise all sums are computed anew.
     """
     ends, m = block_ends(len(points)), INDUCING_POINTS
     if earlier is not None and earlier.shared_with(points, residuals, variances):

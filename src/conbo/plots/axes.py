@@ -63,8 +63,8 @@ class ParameterAxis:
         """Edges (n + 1,) of n bins in the unit interval, for a histogram.
 
         A categorical parameter has a bin for each choice, and a real one has `most` bins. An integer parameter has at
-        most `most` bins, each of which holds whole values: equally many of them, or on a log scale about the same
-        range.
+        most `most` bins, each of which holds whole values: equally many of them (the last one may have fewer), or on a
+        log scale about the same range.
         """
         parameter = self.parameter
         if isinstance(parameter, Real):

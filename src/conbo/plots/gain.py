@@ -24,12 +24,9 @@ from conbo.threads import threads_for
 STATES = 25  # number of points along the axis of `remaining_gain`
 RESOLUTION, COARSE = 25, 11  # points along each axis of `acquisition`; the second for a BoTorch model, which is slow
 MOST_EXACT = 200  # largest number of observations for which all points of the plane get exact values, not rough ones
-AT_ONCE = (
-    256  # number of points that are evaluated together, because memory grows with points times states times actions
-)
-MOST_DRAWN = (
-    6000  # largest number of combinations of a state and an action that are drawn in a report: more take minutes
-)
+# number of points that are evaluated together, because memory grows with points times states times actions
+AT_ONCE = 256
+MOST_DRAWN = 6000  # largest number of points of `acquisition` in a report, because more take minutes
 STARS = 8  # number of points with the best rough values, among which the exact values decide where the star is
 
 
@@ -87,6 +84,11 @@ def remaining_gain(study: Studied, state: str | None = None, *, at: Point | None
     return figure.update_xaxes(axis.layout()).update_yaxes(title_text="expected gain", rangemode="tozero")
 
 
+def resolution(view: View) -> int:
+    """The number of points along each numeric axis of `acquisition`."""
+    return RESOLUTION if view.belief.posterior.batches_look_ahead else COARSE
+
+
 def acquisition(
     study: Studied, state: str | None = None, action: str | None = None, *, at: Point | None = None
 ) -> go.Figure:
@@ -126,14 +128,13 @@ def acquisition(
     >>> figure = conbo.plots.acquisition(study)  # doctest: +SKIP
     """
     view = view_of(study)
-    closed_form = view.belief.posterior.batches_look_ahead
-    plane = plane_of(view, state, action, at, RESOLUTION if closed_form else COARSE)
+    plane = plane_of(view, state, action, at, resolution(view))
     if plane is None:
         return remaining_gain(view)
     points, shape = plane.points.flatten(0, 1), plane.points.shape[:2]
     with threads_for(len(view.points)), torch.no_grad():
         function = ConBO(HybridKG()).build(view.belief, torch.Generator().manual_seed(0))
-        exact = closed_form and len(view.points) <= MOST_EXACT
+        exact = view.belief.posterior.batches_look_ahead and len(view.points) <= MOST_EXACT
         evaluate = function.integral if exact else function.screen
         values = torch.cat([evaluate(part) for part in points.split(AT_ONCE)])
         allowed = view.belief.contains(points)

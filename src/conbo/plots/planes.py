@@ -83,7 +83,7 @@ def plane_of(view: View, state: str | None, action: str | None, at: Point | None
     return Plane(horizontal, vertical, (column, place), points)
 
 
-def n_combinations(view: View, most: int) -> int:
+def n_points(view: View, most: int) -> int:
     """The number of points of the plane over the most important parameters, with `most` along each numeric axis."""
     plane = plane_of(view, None, None, None, most)
     return 1 if plane is None else plane.points[..., 0].numel()

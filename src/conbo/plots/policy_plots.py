@@ -172,12 +172,18 @@ def along(view: View, name: str, at: Point | None, most: int = STATES) -> tuple[
 
 
 def _with_action_along(view: View, state: str | None, at: Point | None) -> tuple[ParameterAxis, Tensor]:
-    """The result of `along` for this or the most important state parameter, without states that have no action."""
+    """The result of `along` for this or the most important state parameter, without states that have no action.
+
+    If no state is left, because few have a feasible action, the result has typical states of P[s].
+    """
     axis, states = along(view, view.most_important("states", state), at)
     kept = view.with_action(states)
+    if not len(kept) and at is None:
+        typical, _ = view.typical_states
+        kept = typical[typical[:, view.space.state_names.index(axis.name)].argsort()]
     if not len(kept):
         rule = f"a state along '{axis.name}' must have a feasible action"
-        raise SettingError(f"{rule}, but none has: choose the values of other states by `at`.")
+        raise SettingError(f"{rule}, but none has with the values of other states in `at`.")
     return axis, kept
 
 

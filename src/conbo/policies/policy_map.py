@@ -40,6 +40,8 @@ def _drawings(policy: "Policy") -> str:
     places = space.snap_states(np.linspace(0, 1, DRAWN_STATES)[:, None])
     if space.feasible_set is not None:
         places = places[space.feasible_set.has_action(places)]
+    if not len(places):  # few states have a feasible action
+        return _rows(policy)
     actions = policy.many(space.decode_states(places))
     heights = space.encode_actions(actions)
     ((state, over),) = space.states.items()

@@ -90,8 +90,8 @@ def _validation(number: int, found: Validation) -> Panel:
 def policy_map_panel(view: View) -> Panel:
     """The panel of the policy's actions against each of the most important state parameters.
 
-    The figures may also show how the best action varies among functions drawn from the posterior. The panel's text
-    then explains this.
+    Without states, it shows the best action. If functions can be drawn from the posterior (see `View.best_of_draws`),
+    the figures also show how the best action varies among them, and the panel's text explains this.
     """
     drawn = view.best_of_draws(view.typical_states[0][:1]) is not None
     if view.space.states:
@@ -188,9 +188,9 @@ def _remaining_gain(view: View) -> Panel:
 def _acquisition(view: View) -> Panel:
     text = "The gain over all states from one more evaluation. The star marks the best point"
     text += ", and the panel below shows which states would profit." if view.space.states else "."
-    if (n := planes.n_combinations(view, gain.RESOLUTION)) > gain.MOST_DRAWN:
+    if (n := planes.n_points(view, gain.resolution(view))) > gain.MOST_DRAWN:
         text = (
-            f"There are {n} combinations of the most important parameters, too many for a picture of the gain of each."
+            f"The picture would have {n} points, one for each combination of the most important parameters: too many."
         )
         return Panel("acquisition", "Where to look next", text)
     return Panel("acquisition", "Where to look next", text, _one(gain.acquisition(view)))

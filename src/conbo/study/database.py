@@ -182,8 +182,8 @@ class Database:
             self._connect()
         with self._lock, self._engine.connect() as connection:
             if self._sqlite:
-                self._check_place(connection)
                 raw: Any = connection.connection.dbapi_connection
+                self._check_place(raw, connection.info)
                 raw.execute(f"PRAGMA synchronous={'FULL' if lasting else 'NORMAL'}")
                 raw.execute("BEGIN IMMEDIATE" if writing else "BEGIN")
             with connection.begin():
@@ -196,15 +196,18 @@ class Database:
             _connected(self._pid).add(self)
         return result
 
-    def _check_place(self, connection: Connection) -> None:
+    def _check_place(self, raw: Any, info: dict[Any, Any]) -> None:
         """Raise StorageError if the open SQLite file was moved or deleted, or another one took its place.
 
-        SQLite would go on writing to a file that nobody finds any more.
+        SQLite would go on writing to a file that nobody finds any more. `raw` is a connection of Python's sqlite3. Its
+        dictionary `info` keeps which file it was when the connection was used for the first time.
         """
         if self.path is None:
             return
-        now = file_number(self.path)
-        if connection.info.setdefault("file", now) != now:  # the number when this connection was first used
+        if "file" not in info:
+            _, _, info["path"] = raw.execute("PRAGMA database_list").fetchone()
+            info["file"] = file_number(info["path"])
+        if file_number(info["path"]) != info["file"]:
             why = "the file was moved, replaced or deleted while this program had it open"
             raise StorageError(f"the database {self.name} cannot be used: {why}.")
 

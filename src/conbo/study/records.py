@@ -243,7 +243,8 @@ class Records(LostWorkers):
 
         If `worker` has lost its lease, another worker may have ended the trial first. Then the first result counts, and
         the new reward, if it differs, is stored in the trial's field `late`. Without a `worker`, TrialError is raised
-        if a different result was recorded before.
+        if a different result was recorded before. RewardError is raised if a noise variance is given although completed
+        trials have none, or the reverse.
         """
 
         def work(connection: Connection) -> bool:

@@ -58,7 +58,7 @@ def file_number(path: str) -> int | None:
     """The number by which the file system knows a file, whatever its name; None if there is no file of this name."""
     try:
         return os.stat(path).st_ino
-    except FileNotFoundError:
+    except OSError:
         return None
 
 
