@@ -347,11 +347,15 @@ class Optimizer:
     def best_observed(self) -> list[dict[str, Any]]:
         """List the states, each with the action, the reward and the number of its best trial.
 
-        Only completed trials whose measured outcomes satisfy the constraints count. In a state without such a trial,
-        action, reward and number are None; a state of probability zero is listed only if it has such a trial. Raises
-        SettingError if there are infinitely many states, or too many to list.
+        Only completed trials with a feasible action whose measured outcomes satisfy the constraints count. In a state
+        without such a trial, action, reward and number are None; a state of probability zero is listed only if it has
+        such a trial. Raises SettingError if there are infinitely many states, or too many to list.
         """
-        kept = [trial for trial in self._with_status("completed") if self.learned.satisfied_by(trial.measured)]
+        kept = [
+            trial
+            for trial in self._with_status("completed")
+            if self.learned.satisfied_by(trial.measured) and self.space.is_feasible(trial.state, trial.action)
+        ]
         return best_observed(self.space, self.states, kept, self.maximize)
 
     def add_choices(self, name: str, choices: Iterable[Value], state_distribution: RecipeLike = None) -> None:

@@ -31,6 +31,12 @@ def at_least(least: int, name: str, value: object) -> int:
     return int(value)
 
 
+def refuse_given(settings: Mapping[str, object], owner: str) -> None:
+    """Raise SettingError if the settings of a study include the space or the direction, which another library sets."""
+    if given := settings.keys() & {"space", "direction"}:
+        raise SettingError(f"`{min(given)}` must not be given, because {owner} sets it.")
+
+
 def has_weights(recipe: RecipeLike, name: str) -> bool:
     """Return whether P[s] is given by weights for the values of the state parameter `name`."""
     marginals = recipe.marginals if isinstance(recipe, Product) else recipe

@@ -193,9 +193,9 @@ def summarize(belief: Belief, policy: StatePolicy, maximize: bool) -> StudySumma
 
 
 def _best_observed_value(belief: Belief, sign: int) -> float | None:
-    """Return the mean over P[s] of the best observed reward of each state.
+    """Return the mean over P[s] of the best reward that was observed with a feasible action in each state.
 
-    The result is None if there are more states than observations, a state has no reward, rewards are noisy, or
+    The result is None if there are more states than observations, a state has no such reward, rewards are noisy, or
     constraints are learned.
     """
     observations = belief.observations
@@ -208,7 +208,8 @@ def _best_observed_value(belief: Belief, sign: int) -> float | None:
             noise = belief.posterior.noise_at(observations.points)
     else:
         noise = observations.noise / belief.scale / belief.scale  # the square of 1e200 overflows
-    seen = [observations.rewards[observed_in(belief, state)] for state in states]
+    feasible = belief.contains(observations.points)  # earlier results may break a limit
+    seen = [observations.rewards[observed_in(belief, state) & feasible] for state in states]
     if float(noise.max()) > NEARLY_EXACT**2 or not all(len(rewards) for rewards in seen):
         return None
     return sign * float(weights @ torch.stack([rewards.max() for rewards in seen]))

@@ -8,7 +8,7 @@ import pytest
 from ax.api.client import Client
 from ax.api.configs import ChoiceParameterConfig, RangeParameterConfig
 
-from conbo.errors import RewardError, SettingError
+from conbo.errors import SettingError
 from conbo.integrations.ax import AxBridge
 from conbo.spaces import Categorical, Integer, Real
 
@@ -60,8 +60,8 @@ def test_results_that_were_there_and_results_of_others_count() -> None:
     bridge.sync()  # changes nothing
     assert [trial.reward for trial in bridge.study.trials] == [40.0, 50.0]
     client.complete_trial(client.attach_trial({"demand": 60.0, "stock": 30.0}), raw_data={"profit": 3.0})
-    with pytest.raises(RewardError, match="`noise` must be given with every reward or with none"):
-        bridge.sync()
+    bridge.sync()  # leaves out the trial without a sem
+    assert [trial.reward for trial in bridge.study.trials] == [40.0, 50.0]
 
 
 def test_a_stored_study_and_a_saved_experiment_go_on_after_a_restart(tmp_path: Path) -> None:
@@ -126,6 +126,20 @@ def test_results_without_a_number_or_outside_the_space_end_nothing(caplog: pytes
     ]
 
 
+def test_a_sem_that_only_some_trials_have_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    client = new_client()
+    bridge = AxBridge(client, states=["demand"], method="uniform")
+    for k in range(4):
+        for index in bridge.get_next_trials(1):
+            client.complete_trial(index, raw_data={"profit": (1.0, 2.0) if k == 1 else 1.0})
+    bridge.sync()
+    assert [trial.status for trial in bridge.study.trials] == ["completed", "failed", "completed", "completed"]
+    assert bridge.study.trials[1].error == "'profit' has a sem, unlike in earlier trials"
+    again = AxBridge(client, states=["demand"], method="uniform")
+    assert len(again.study.trials) == 3
+    assert "Nothing is learned from trial 1 of Ax, because 'profit' has a sem" in caplog.text
+
+
 def test_parameters_of_all_kinds_and_constraints() -> None:
     parameters = [
         *PARAMETERS,
@@ -149,6 +163,8 @@ def test_parameters_of_all_kinds_and_constraints() -> None:
 
 
 def test_experiments_that_cannot_be() -> None:
+    with pytest.raises(SettingError, match="`direction` must not be given, because Ax sets it"):
+        AxBridge(new_client(), states=["demand"], direction="minimize")
     with pytest.raises(SettingError, match="a state must be a parameter of the experiment, but got 'demnd': did you"):
         AxBridge(new_client(), states=["demnd"])
     with pytest.raises(SettingError, match="the experiment must have one objective, but has 'a, b'"):

@@ -128,6 +128,7 @@ def test_settings_are_checked() -> None:
     model, states = gaussian_process(*data()), torch.rand(3, 1, dtype=torch.float64)
     for settings, message in (
         ({"n_z": 4}, "`n_z` must be odd and at least 3"),
+        ({"n_actions": 0}, "`n_actions >= 1` must hold, but got 0"),
         ({"state_dims": [2]}, "`state_dims` must name some of the columns 0 to 1 once"),
         ({"state_dims": [0, 1], "state_distribution": torch.rand(3, 2)}, "`state_dims` must name some of the columns"),
         ({"state_distribution": states[:, 0]}, r"the states must be of shape \(m, 1\), but got \(3,\)"),

@@ -290,6 +290,22 @@ def test_constraints_of_another_sampler_are_read_and_trials_without_them_left_ou
     assert fits_halves(policy(study, states=["demand"]))
 
 
+def test_limits_of_the_sampler_hold_for_states_that_are_named_again() -> None:
+    study = learned(9, constraints=["stock <= 0.5 * demand"], method="uniform")
+    again = from_optuna(study, states=["demand"])
+    assert [str(each) for each in again.space.constraints] == ["stock <= 0.5 * demand"]
+    assert policy(study, states=["demand"])({"demand": 40})["stock"] <= 20 + 1e-9  # type: ignore[operator]
+
+
+def test_settings_that_optuna_knows_must_not_be_given() -> None:
+    with pytest.raises(SettingError, match="`direction` must not be given, because Optuna sets it"):
+        from_optuna(learned(2), direction="minimize")
+    several = optuna.create_study(directions=["minimize", "maximize"])
+    several.optimize(lambda trial: (trial.suggest_float("x", 0, 1), 1.0), 2)
+    with pytest.raises(SettingError, match="the study must have one objective, but has 2"):
+        from_optuna(several, states=[])
+
+
 def test_constraints_that_cannot_be() -> None:
     with pytest.raises(SettingError, match="`outcome_constraints` need a method whose policy follows the model"):
         ConboSampler(["demand"], constraints_func=broken, method="knn")

@@ -73,6 +73,15 @@ def test_a_run_takes_over_what_was_asked_for(tmp_path: Path) -> None:
     assert [trial.status for trial in study.trials] == ["completed"] * 2
 
 
+def test_the_lease_of_an_enqueued_trial_cannot_be_renewed() -> None:
+    study = Study(SPACE, method="uniform")
+    waiting = study.enqueue({"demand": 50}, {"stock": 60})
+    with pytest.raises(TrialError, match="trial 0 must be leased to whoever renews its lease"):
+        study.renew(waiting, 1000)
+    study.run(reward, 2, progress=False)
+    assert [trial.status for trial in study.trials] == ["completed", "completed"]
+
+
 def test_a_renewed_lease_holds_and_a_released_one_does_not(tmp_path: Path) -> None:
     study = Study(SPACE, storage=tmp_path / "s.db")
     mine = study.ask(lease=0.05)

@@ -74,6 +74,19 @@ def test_infeasible_results_may_be_imported_and_are_not_recommended(tmp_path: Pa
     assert study.policy()({"s": 0.3})["x"] <= 0.5
 
 
+def test_the_best_observed_action_is_feasible() -> None:
+    actions = {"a": conbo.Real(0, 10), "b": conbo.Real(0, 10)}
+    space = conbo.Space({"c": conbo.Categorical(["x", "y"])}, actions, constraints=["a + b <= 8"])
+    study = conbo.Study(space, method="uniform")
+    study.add_trial({"c": "x"}, {"a": 9, "b": 9}, 18.0)
+    study.run(lambda state, action: action["a"] + action["b"], 10, progress=False)
+    best = study.best_observed()
+    assert all(row["reward"] <= 8 + 1e-9 for row in best)
+    value = study.summary().best_observed_value
+    assert value == pytest.approx(sum(row["reward"] for row in best) / 2)
+    study.compare(best)  # a rule that is feasible
+
+
 def test_a_study_file_has_constraints(tmp_path: Path) -> None:
     path = tmp_path / "study.toml"
     parameters = '[states]\ns = {type = "real", low = 0, high = 1}\n[actions]\nx = {type = "real", low = 0, high = 1}\n'

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from study_programs import in_a_process, new_study, objective, run_until_killed
 
-from conbo import open_study
+from conbo import AtMost, open_study
 from conbo.errors import ConboError, SettingError
 from conbo.optimizer import Optimizer
 from conbo.spaces import Categorical, Real, Space
@@ -403,6 +403,22 @@ def test_results_of_the_last_moment_are_kept() -> None:
     summary = study.run(evaluate, 9, executor=Impatient(3), workers=4, progress=False)
     assert statuses(study) == ["running", "completed", "completed", "running"]
     assert (summary.completed, summary.stopped) == (2, "interrupted")
+
+
+def test_a_run_that_ends_with_an_error_records_no_incomplete_results(tmp_path: Path) -> None:
+    together = threading.Barrier(4)
+
+    def forgetful(state: dict[str, Any], action: dict[str, Any]) -> float:
+        together.wait(10)
+        return 1.0  # without "wait"
+
+    settings: dict[str, Any] = {"outcome_constraints": {"wait": AtMost(5)}, "storage": tmp_path / "study.db"}
+    study = Study(SPACE, method="uniform", **settings)
+    with ThreadPoolExecutor(4) as threads, pytest.raises(ConboError, match="failed 10 times in a row"):
+        study.run(forgetful, 50, batch=4, executor=threads, progress=False)
+    again = Study(SPACE, method="uniform", **settings)  # every stored trial can be read
+    assert len(again.trials) == 12
+    assert not [trial for trial in again.trials if trial.status == "completed"]
 
 
 def test_too_many_failures_hand_back_what_is_running() -> None:

@@ -55,6 +55,7 @@ IGNORED = frozenset(
         "conbo.models.page_record",
         "conbo.names",
         "conbo.notices",
+        "conbo.optimizer.Optimizer.best_observed",
         "conbo.outcome_constraints",
         "conbo.parameter_records",
         "conbo.policies.interaction",

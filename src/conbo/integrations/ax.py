@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from conbo.errors import ConboError, PointError, SettingError
 from conbo.notices import LOG
+from conbo.setting_rules import refuse_given
 from conbo.spaces import Categorical, Integer, Parameter, Point, Real, Space, Value, closest
 from conbo.study import Study
 from conbo.trials import LARGEST_REWARD, Trial
@@ -71,6 +72,7 @@ class AxBridge:
     """
 
     def __init__(self, client: Client, states: Sequence[str], **settings: Any) -> None:
+        refuse_given(settings, "Ax")
         self.client = client
         experiment = client._experiment
         known = experiment.search_space.parameters
@@ -127,8 +129,9 @@ class AxBridge:
         """Tell the study those results and failures of the experiment's trials that the study does not know yet.
 
         Completed trials, including those that Ax stopped early, are added to the study if it did not suggest them. Such
-        a trial is skipped, with a warning, if it is outside the space, if its mean is NaN or infinite, or if its sem is
-        infinite.
+        a trial is skipped, with a warning, if it is outside the space, if its mean is NaN or infinite, if its sem is
+        infinite, or if it has a sem although earlier trials have none, or the reverse. A trial that the study suggested
+        has failed then.
         """
         trials, results = {trial.number: trial for trial in self.study.trials}, self._results()
         for index, ax_trial in self.client._experiment.trials.items():
@@ -177,6 +180,9 @@ class AxBridge:
         wrong = "" if abs(mean) <= LARGEST_REWARD else f"the mean of '{self._metric}' is {mean}"
         if variance is not None and not math.isfinite(variance):
             wrong = f"the variance of '{self._metric}' is {variance}"
+        told = next((trial for trial in self.study.trials if trial.status == "completed"), None)
+        if told is not None and (told.noise is None) != (variance is None):
+            wrong = f"'{self._metric}' has {'no' if variance is None else 'a'} sem, unlike in earlier trials"
         if known is not None:
             if wrong:
                 self.study.fail(known, wrong)

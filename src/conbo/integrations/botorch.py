@@ -151,6 +151,10 @@ class ConditionalKnowledgeGradient(AcquisitionFunction):
             raise SettingError(f"{rule}, but got none for {model.num_outputs} outputs.")
         if n_z < 3 or n_z % 2 == 0:
             raise SettingError(f"`n_z` must be odd and at least 3, so that z = 0 is a node, but got {n_z}.")
+        if n_actions is not None and n_actions < 1:
+            raise SettingError(f"`n_actions >= 1` must hold, but got {n_actions}.")
+        if any(parameter.dtype != torch.float64 for parameter in model.parameters()):
+            raise SettingError("the model must be in double precision: train it with tensors of torch.float64.")
         given = _drawn(state_distribution, n_states)
         d_s = len(state_dims)
         if given.dim() != 2 or given.shape[-1] != d_s or not len(given):

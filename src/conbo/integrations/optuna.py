@@ -23,7 +23,7 @@ from conbo.errors import ConboError, PointError, RewardError, SettingError, Stud
 from conbo.method_list import DEFAULT_METHOD, Method, listed
 from conbo.optimizer import Optimizer
 from conbo.outcome_constraints import DEFAULT_CONFIDENCE, AtMost, LearnedSettings, checked_confidence
-from conbo.setting_rules import at_least
+from conbo.setting_rules import at_least, refuse_given
 from conbo.spaces import Space, Value
 from conbo.state_distributions import MarginalRecipe, Product, Uniform
 from conbo.state_marginals import marginal
@@ -293,7 +293,8 @@ def from_optuna(study: optuna.Study, states: StatesLike | None = None, **setting
     Raises
     ------
     SettingError
-        If `states` is not given and the sampler of the study is not a `ConboSampler`.
+        If `states` is not given and the sampler of the study is not a `ConboSampler`, if the study has several
+        objectives, or if the settings include `space` or `direction`, which are Optuna's.
     SpaceError
         If the trials do not have the same parameters, or a state is not one of them.
     StudyError
@@ -307,6 +308,7 @@ def from_optuna(study: optuna.Study, states: StatesLike | None = None, **setting
     >>> len(from_optuna(optuna_study, states=["demand"]).trials)
     4
     """
+    refuse_given(settings, "Optuna")
     roles, of_sampler = _known_roles(study, states)
     distributions = common_distributions(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))
     space = roles.space(distributions)
@@ -339,7 +341,7 @@ def _known_roles(study: optuna.Study, states: StatesLike | None) -> tuple[_Roles
     """
     sampler = study.sampler
     if isinstance(sampler, ConboSampler):
-        roles = sampler._roles if states is None else _Roles(_states(states))
+        roles = sampler._roles if states is None else replace(sampler._roles, states=_states(states))
         return roles, dict(sampler._settings)
     if states is None:
         kind = type(sampler).__name__
@@ -369,6 +371,8 @@ def _optimizer(
 
 
 def _direction(study: optuna.Study) -> Direction:
+    if len(study.directions) > 1:
+        raise SettingError(f"the study must have one objective, but has {len(study.directions)}.")
     return "maximize" if study.direction == StudyDirection.MAXIMIZE else "minimize"
 
 

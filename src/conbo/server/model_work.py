@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from conbo.errors import SettingError, StudyError, closest
+from conbo.spaces import Space
 from conbo.study.on_behalf import ask_for
 from conbo.study.opening import open_study
 from conbo.study.study import Study
@@ -48,8 +49,9 @@ class FittedPolicy:
     evaluations: int
 
 
-# by storage and study: the policy, and all trials that had ended by then (a study may also learn from failed ones)
-_fitted: dict[tuple[str, str], tuple[FittedPolicy, list[Trial]]] = {}
+# by storage and study: the policy, the space at that time (choices may be added), and all trials that had ended by then
+# (a study may also learn from failed ones)
+_fitted: dict[tuple[str, str], tuple[FittedPolicy, Space, list[Trial]]] = {}
 
 
 def fit_policy(storage: str, name: str, folder: Path, last: str) -> FittedPolicy:
@@ -63,7 +65,7 @@ def fit_policy(storage: str, name: str, folder: Path, last: str) -> FittedPolicy
         Folder in which the file is created.
     last
         Path of the file that the previous call wrote, or an empty string. If that call was in this process and no trial
-        has ended since, nothing is fitted, and its result is returned again.
+        has ended and no choice was added since, nothing is fitted, and its result is returned again.
 
     Returns
     -------
@@ -77,8 +79,8 @@ def fit_policy(storage: str, name: str, folder: Path, last: str) -> FittedPolicy
     """
     study = _study(storage, name)
     ended = [trial for trial in study.trials if trial.status != "running"]
-    fitted, seen = _fitted.get((storage, name), (None, []))
-    if fitted is not None and fitted.path == last and seen == ended:
+    fitted, space, seen = _fitted.get((storage, name), (None, None, []))
+    if fitted is not None and fitted.path == last and (space, seen) == (study.space, ended):
         return fitted
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # nobody would see warnings in this process
@@ -86,7 +88,7 @@ def fit_policy(storage: str, name: str, folder: Path, last: str) -> FittedPolicy
     with tempfile.NamedTemporaryFile(dir=folder, suffix=".pickle", delete=False) as file:
         pickle.dump((policy.belief, policy.maximize, policy.recipe), file, protocol=pickle.HIGHEST_PROTOCOL)
     made = FittedPolicy(file.name, sum(trial.status == "completed" for trial in ended))
-    _fitted[storage, name] = made, ended
+    _fitted[storage, name] = made, study.space, ended
     return made
 
 

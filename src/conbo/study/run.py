@@ -103,7 +103,7 @@ class Run:
         """Record the results that have arrived but are not recorded yet, and hand back this run's other trials."""
         for number, outcomes in self._results().items():
             with suppress(RewardError):
-                stands = self._records.tell(number, outcomes, self._worker)
+                stands = self._tell(number, outcomes)
                 self._completed += stands
                 self._late += not stands
         self._records.hand_back(self._worker)
@@ -202,16 +202,23 @@ class Run:
         if (n := len(self._given_up)) >= self._evaluators.width():
             _log.warning("all places of the executor (%d) are busy with evaluations that timed out: waiting for one", n)
 
+    def _tell(self, number: int, outcomes: Outcomes) -> bool:
+        """Record the outcomes of a trial, and return whether they count as its result.
+
+        Raises RewardError if a constrained outcome is missing, or a cost that is to be learned.
+        """
+        optimizer = self._shared.up_to_date()
+        check_told(optimizer.cost, outcomes.measured)
+        optimizer.learned.check(outcomes.measured)
+        return self._records.tell(number, outcomes, self._worker)
+
     def _record(self, trial: Trial, future: "Future[Any]") -> None:
         check_intact(self._evaluators, future, f"trial {trial.number}")
         if (error := error_of(future)) is not None:
             self._failure(trial, error)
             return
         try:
-            optimizer, measured = self._shared.up_to_date(), future.result().measured
-            check_told(optimizer.cost, measured)
-            optimizer.learned.check(measured)
-            stands = self._records.tell(trial.number, future.result(), self._worker)
+            stands = self._tell(trial.number, future.result())
         except RewardError as wrong:
             self._failure(trial, wrong)
             return

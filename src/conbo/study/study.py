@@ -320,12 +320,12 @@ class Study(TrialTables, Learned, Evaluating, Proofs):
         Raises
         ------
         TrialError
-            If the trial is unknown, has ended, was asked for without a lease, or now belongs to another worker, because
-            its lease had ended.
+            If the trial is unknown, has ended, was enqueued or asked for without a lease, or now belongs to another
+            worker, because its lease had ended.
         SettingError
             If `lease` is not a positive number of at most 100 years.
         """
-        renew(self._shared, trial, trial.worker, lease)
+        renew(self._shared, trial, None if trial.is_enqueued else trial.worker, lease)
 
     def release(self, trial: Trial) -> None:
         """Give back a trial that was asked for with a lease, so that others can have it immediately.
