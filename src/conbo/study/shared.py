@@ -44,7 +44,7 @@ class SharedOptimizer:
                 optimizer.adopt(news.trials)
             self._optimizer = optimizer
             self.records.adopted(news)
-            if news.trials and not self._doubted:
+            if news.trials and optimizer.reward_range is not None and not self._doubted:
                 rewards = [trial.reward for trial in optimizer.trials if trial.reward is not None]
                 if doubt := outside_range(optimizer.reward_range, rewards):
                     LOG.warning("%s", doubt)
