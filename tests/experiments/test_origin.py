@@ -93,6 +93,21 @@ def test_checks_of_settings_do_not_change_a_fingerprint(tmp_path, monkeypatch):
     assert checked("check_6", "x < 0", 'raise SettingError("")', "else_ = 1") != plain
 
 
+def test_ignored_methods_do_not_change_a_fingerprint(tmp_path, monkeypatch):
+    monkeypatch.setattr(origin, "SOURCE", tmp_path)
+    monkeypatch.setattr(origin, "IGNORED", frozenset({"conbo.saving_1.Policy.save", "conbo.saving_2.Policy.save"}))
+
+    def lines(name, body):
+        text = f"class Policy:\n    def save(self):\n{body}\n    def many(self):\n        return 1\n"
+        (tmp_path / f"{name}.py").write_text(text)
+        return code_lines(f"conbo.{name}")
+
+    assert lines("saving_1", "        return 2\n") == lines(
+        "saving_2", "        from conbo.files import f\n        f()\n"
+    )
+    assert lines("saving_3", "        return 2\n") != lines("saving_1", "        return 2\n")  # is not ignored
+
+
 def test_names_of_modules_do_not_change_a_fingerprint(tmp_path, monkeypatch):
     monkeypatch.setattr(origin, "SOURCE", tmp_path)
 
