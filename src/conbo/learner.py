@@ -118,15 +118,17 @@ class Learner:
             near[lost] = snap(self._space, torch.cat([states, near[lost, states.shape[1] :]], -1))
         return near
 
-    def propose_improving(self, trials: Sequence[Trial], seed: int, state: Point) -> Array:
+    def propose_improving(self, trials: Sequence[Trial], admissible: Sequence[Trial], seed: int, state: Point) -> Array:
         """Return the action (1, d_x) with the highest expected improvement in the given state.
 
-        The improvement is over the best reward observed in this state or, if nothing was observed there, over the best
-        posterior mean of the state.
+        The improvement is over the best reward of the admissible trials in this state or, if there are none, over the
+        best posterior mean of the state.
         """
         there = torch.from_numpy(self._space.encode_states([state]))[0].to(self._device)
         generator = torch.Generator().manual_seed(seed)
-        belief = self._with_pending(self._fitted(trials, states_as_actions=False), trials)
+        belief = self._fitted(trials, states_as_actions=False)
+        observed = self._observations(admissible).to(self._device)
+        belief = self._with_pending(replace(belief, observations=observed), trials)
         with threads_for(len(belief.observations)):
             points = Maximizer(RewardImprovement(there)).propose(belief, 1, generator, there).points
         points = snap(self._space, points.cpu())

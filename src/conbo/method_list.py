@@ -58,6 +58,8 @@ class Method:
         How the policy chooses actions. By default, it takes the action with the best posterior mean.
     needs_finite_actions
         Whether the method works only with finitely many actions.
+    draws_functions
+        Whether the proposal draws whole functions from the posterior, which BoTorch models do not offer.
 
     Examples
     --------
@@ -79,6 +81,7 @@ class Method:
     values_are_gains: bool = True
     policy: PolicyRecipe | None = None
     needs_finite_actions: bool = False
+    draws_functions: bool = False
 
     @property
     def keeps_constraints(self) -> bool:
@@ -96,6 +99,7 @@ class Listed:
     needs_finite_states: bool = False  # whether the method works only with finitely many states
     needs_finite_actions: bool = False  # whether the method works only with finitely many actions
     keeps_constraints: bool = True  # whether the method's policy satisfies learned constraints
+    draws_functions: bool = False  # whether the method draws whole functions from the posterior
 
 
 LISTED: dict[str, Listed] = {
@@ -139,14 +143,17 @@ LISTED: dict[str, Listed] = {
     "conbo-es": Listed(
         "entropy search over all states: information about the best action of each",
         f"Hennig & Schuler (2012); {_PAPER}",
+        draws_functions=True,
     ),
     "conbo-pes": Listed(
         "predictive entropy search over all states: the same information, the other way round",
         f"Hernández-Lobato, Hoffman & Ghahramani (2014); {_PAPER}",
+        draws_functions=True,
     ),
     "conbo-mes": Listed(
         "max-value entropy search over all states: information about the best value of each",
         f"Wang & Jegelka (2017); {_PAPER}",
+        draws_functions=True,
     ),
     "scot": Listed(
         "finitely many states in turn, expected improvement within each",
@@ -182,10 +189,12 @@ LISTED: dict[str, Listed] = {
     "mts-pathwise": Listed(
         "multi-task Thompson sampling on 20,000 points, by drawn functions",
         "Char et al. (2019); Wilson et al. (2020)",
+        draws_functions=True,
     ),
     "ps-bax": Listed(
         "the most uncertain point of the policy of a drawn function",
         "Cheng, Astudillo, Desautels & Yue (2024)",
+        draws_functions=True,
     ),
     "ae-lsvi": Listed(
         "the state whose best value is least certain, with the optimistic action",

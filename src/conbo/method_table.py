@@ -56,6 +56,7 @@ def _method(
         values_are_gains,
         policy,
         one.needs_finite_actions,
+        one.draws_functions,
     )
 
 

@@ -24,7 +24,7 @@ from conbo.notices import LOG
 from conbo.outcome_constraints import DEFAULT_CONFIDENCE, Failures, LearnedSettings, OutcomeConstraints
 from conbo.prior_study import PriorStudy
 from conbo.reward_range import RewardRange, checked_range
-from conbo.setting_conflicts import check_finite, check_model, check_together
+from conbo.setting_conflicts import check_draws, check_finite, check_model, check_together
 from conbo.setting_rules import at_least, check_settings, with_new_choices
 from conbo.spaces import Point, Space, Value
 from conbo.state_distributions import RecipeLike
@@ -112,6 +112,7 @@ class Optimizer:
         known = method if isinstance(method, Method) else listed(method)
         check_finite(self.method, known, space, self.states)
         self.model = known.model if model is None else model
+        check_draws(self.method, known, self.model)
         self.seed = at_least(0, "seed", seed)
         self.prior = None if prior is None else PriorStudy.of(prior)
         self._prior_trials = [] if self.prior is None else self.prior.within(space, direction)
@@ -325,8 +326,9 @@ class Optimizer:
     def ask_improving(self, state: Point) -> Trial:
         """Suggest a trial in the given state, with the action that has the highest expected improvement.
 
-        The improvement is over the best reward that was observed in this state or, if there is none, over the state's
-        best posterior mean. If no trial of the study is completed yet, the action comes from the initial design.
+        The improvement is over the reward of the state's best trial that `best_observed` would list or, if there is
+        none, over the state's best posterior mean. If no trial of the study is completed yet, the action comes from the
+        initial design.
         """
         trial = self.suggest_improving(state)
         self.adopt([trial])
@@ -339,7 +341,7 @@ class Optimizer:
         valid = self._valid_state(state)
         known = self.trials
         number = len(known)
-        rows = self.learner.propose_improving(known, suggestion_seed(self.seed, number), valid)
+        rows = self.learner.propose_improving(known, self._admissible(), suggestion_seed(self.seed, number), valid)
         (action,) = self.space.decode_actions(rows)
         (seed,) = new_seeds(self.seed_rule, [t.seed for t in known], 1, [None], self.initial)
         return Trial(number, valid, action, seed=seed)
@@ -351,12 +353,15 @@ class Optimizer:
         without such a trial, action, reward and number are None; a state of probability zero is listed only if it has
         such a trial. Raises SettingError if there are infinitely many states, or too many to list.
         """
-        kept = [
+        return best_observed(self.space, self.states, self._admissible(), self.maximize)
+
+    def _admissible(self) -> list[Trial]:
+        """The completed trials that have a feasible action, and measured outcomes that satisfy the constraints."""
+        return [
             trial
             for trial in self._with_status("completed")
             if self.learned.satisfied_by(trial.measured) and self.space.is_feasible(trial.state, trial.action)
         ]
-        return best_observed(self.space, self.states, kept, self.maximize)
 
     def add_choices(self, name: str, choices: Iterable[Value], state_distribution: RecipeLike = None) -> None:
         """Add choices to the categorical parameter `name`.

@@ -54,6 +54,13 @@ def check_model(model: object) -> None:
         raise SettingError(f"`model` must be a GaussianProcess or a function, but got {model!r}.")
 
 
+def check_draws(name: str, method: Method | Listed, model: ModelLike) -> None:
+    """Raise SettingError if the method `name` draws functions from the model, but the model is a BoTorch model."""
+    if method.draws_functions and not hasattr(model, "fit"):
+        rule = f"'{name}' must have a model that can draw functions"
+        raise SettingError(f"{rule}, but got the BoTorch model {model!r}: {_USE}")
+
+
 def check_finite(name: str, method: Method | Listed, space: Space, states: StateDistribution) -> None:
     """Raise SettingError if the method `name` needs finitely many states or actions, but there are too many to list."""
     if not (method.needs_finite_states or method.needs_finite_actions):

@@ -91,21 +91,43 @@ def test_checks_of_settings_do_not_change_a_fingerprint(tmp_path, monkeypatch):
     assert checked("check_4", "x < 0", "raise ValueError") != plain  # which a caller may catch
     assert checked("check_5", "(x := abs(x)) < 0", 'raise SettingError("negative")') != plain
     assert checked("check_6", "x < 0", 'raise SettingError("")', "else_ = 1") != plain
+    assert lines("check_7", "def f(x):\n    check_sign(x)\n    rules.check_size(x)\n    return x + 1\n") == plain
+    assert lines("check_8", "def f(x):\n    x = check_sign(x)\n    return x + 1\n") != plain
+    assert lines("check_9", "def f(x):\n    change(x)\n    return x + 1\n") != plain
 
 
 def test_ignored_methods_do_not_change_a_fingerprint(tmp_path, monkeypatch):
     monkeypatch.setattr(origin, "SOURCE", tmp_path)
-    monkeypatch.setattr(origin, "IGNORED", frozenset({"conbo.saving_1.Policy.save", "conbo.saving_2.Policy.save"}))
+    ignored = frozenset({"conbo.saving_1.Policy.save", "conbo.saving_2.Policy.save"})
 
     def lines(name, body):
         text = f"class Policy:\n    def save(self):\n{body}\n    def many(self):\n        return 1\n"
         (tmp_path / f"{name}.py").write_text(text)
-        return code_lines(f"conbo.{name}")
+        return code_lines(f"conbo.{name}", ignored)
 
     assert lines("saving_1", "        return 2\n") == lines(
         "saving_2", "        from conbo.files import f\n        f()\n"
     )
     assert lines("saving_3", "        return 2\n") != lines("saving_1", "        return 2\n")  # is not ignored
+
+
+def test_the_choice_of_final_evaluations_counts_only_for_runs_that_have_them(tmp_path, monkeypatch):
+    monkeypatch.setattr(origin, "SOURCE", tmp_path)
+    monkeypatch.setattr(origin, "IGNORED", frozenset())
+    (tmp_path / "experiments").mkdir()
+    (tmp_path / "experiments" / "final_round.py").write_text("")
+
+    def fingerprints(name, action):
+        text = f"class Learner:\n    def propose_improving(self):\n        return {action}\n"
+        (tmp_path / f"{name}.py").write_text(text)
+        monkeypatch.setattr(origin, "OF_FINAL_ROUND", frozenset({f"conbo.{name}.Learner.propose_improving"}))
+        plain = (f"conbo.{name}",)
+        return origin._fingerprint(plain, ()), origin._fingerprint((*plain, origin.FINAL_ROUND), ())
+
+    (plain, final), (plain_later, final_later) = fingerprints("learner_1", 1), fingerprints("learner_2", 2)
+    assert plain == plain_later
+    assert final != final_later
+    assert plain != final
 
 
 def test_names_of_modules_do_not_change_a_fingerprint(tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
 """Any BoTorch model in the place of ours: the same questions, the same answers."""
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -14,11 +15,13 @@ from conbo.acquisition.integral_over_states import ConBO
 from conbo.acquisition.knowledge_gradient import DiscreteKG, Estimator, HybridKG, MonteCarloKG
 from conbo.belief import Belief, fit_belief
 from conbo.bound_states import bind
-from conbo.errors import ConboError
+from conbo.errors import ConboError, SettingError
+from conbo.method_table import METHODS
 from conbo.models.botorch_model import BotorchModel, BotorchPosterior, model_inputs
 from conbo.observations import Observations
+from conbo.optimizer import Optimizer
 from conbo.proposals.maximizer import Maximizer
-from conbo.spaces import Categorical, Real, Space
+from conbo.spaces import Categorical, Integer, Real, Space
 from random_beliefs import (
     belief_with,
     finite_differences,
@@ -192,3 +195,14 @@ def test_conbo_works_through_a_multi_task_model() -> None:
     values = ConBO(HybridKG(n_z=3)).build(belief, generator())(points)
     assert float(values.amin()) >= 0
     assert float(values.amax()) > 0
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_methods_that_draw_functions_refuse_the_model_at_once_and_all_others_take_it(name: str) -> None:
+    space = Space(states={"k": Categorical([*"ab"])}, actions={"x": Integer(0, 9)})
+    refused = METHODS[name].draws_functions
+    with pytest.raises(SettingError, match=f"'{name}' must have a model that can draw") if refused else nullcontext():
+        optimizer = Optimizer(space, method=name, model=SingleTaskGP, initial=3)
+        for trial in optimizer.ask(3):
+            optimizer.tell(trial, 0.1 * float(trial.action["x"]))
+        assert optimizer.ask()[0].number == 3

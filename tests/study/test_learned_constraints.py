@@ -140,6 +140,18 @@ def test_a_prior_that_knows_nothing_of_the_outcomes() -> None:
     assert 0 <= study.policy().predict({"s": 0.5}).probability <= 1
 
 
+def test_the_last_evaluations_improve_on_rewards_that_keep_the_constraints() -> None:
+    space = conbo.Space({"k": conbo.Categorical(["a", "b"])}, {"x": conbo.Real(0, 1)})
+    study = conbo.Study(space, outcome_constraints={"wait": conbo.AtMost(0.5)}, method="uniform", seed=3)
+    for k in ("a", "b"):
+        for x in (0.05, 0.25, 0.65, 0.95):  # the two highest rewards break the constraint
+            study.add_trial({"k": k}, {"x": x}, x**2, outcomes={"wait": x})
+
+    study.run(lambda s, x: {"reward": x["x"] ** 2, "wait": x["x"]}, 10, finish="best-observed", progress=False)
+
+    assert all(0.16 < row["reward"] <= 0.25 for row in study.best_observed())
+
+
 def test_best_observed_actions_keep_the_constraints() -> None:
     space = conbo.Space({"k": conbo.Categorical(["a", "b"])}, {"x": conbo.Real(0, 1)})
     study = conbo.Study(space, outcome_constraints=LIMITS, method="uniform")

@@ -5,7 +5,7 @@ the problem, the optimizer and the scoring, and all modules that these import. O
 presentation are left out, and so is code for what recorded runs do not use, such as costs. If another library suggests
 the points, conbo's optimizer is left out too. A recorded run is stale if the current code has another fingerprint.
 Docstrings, comments, blank lines and the names of modules do not count, so rewriting a comment or renaming a file does
-not make runs stale. Nor do checks of settings count: a run that was made has passed them.
+not make runs stale. Nor do checks count, which only refuse bad input: a run that was made has passed them.
 """
 
 import ast
@@ -28,9 +28,9 @@ SOURCE = Path(__file__).parents[1]
 ROOTS = ("conbo.experiments.evaluation", "conbo.experiments.scoring")
 OURS = "conbo.experiments.entering"  # makes a method of conbo a contestant; alternatives do not depend on it
 FINAL_ROUND = "conbo.experiments.final_round"
-# Modules and methods that list, store, check, name or show things, or are about costs, limits, densities of states and
-# priors, which no recorded run has. Numbers do not depend on them. The methods and problems that they list are found
-# from the recipe and the problem of the run instead.
+# Modules and methods that list, store, check, name, predict or show things, or are about costs, limits, densities of
+# states and priors, which no recorded run has. Numbers do not depend on them. The methods and problems that they list
+# are found from the recipe and the problem of the run instead.
 IGNORED = frozenset(
     {
         "conbo",
@@ -56,10 +56,16 @@ IGNORED = frozenset(
         "conbo.names",
         "conbo.notices",
         "conbo.optimizer.Optimizer.best_observed",
+        "conbo.optimizer.Optimizer._admissible",
         "conbo.outcome_constraints",
         "conbo.parameter_records",
         "conbo.policies.interaction",
+        "conbo.policies.policy.Policy._predict",
+        "conbo.policies.policy.Policy.predict",
+        "conbo.policies.policy.Policy.predict_actions",
+        "conbo.policies.policy.Policy.predict_many",
         "conbo.policies.policy.Policy.save",
+        "conbo.policies.policy.Policy.table",
         "conbo.policies.policy_file",
         "conbo.policies.policy_map",
         "conbo.problems",
@@ -70,9 +76,18 @@ IGNORED = frozenset(
         "conbo.study_summary",
     }
 )
+# methods that count only for runs with a final round, because others do not use them
+OF_FINAL_ROUND = frozenset(
+    {
+        "conbo.learner.Learner.propose_improving",
+        "conbo.optimizer.Optimizer.ask_improving",
+        "conbo.optimizer.Optimizer.suggest_improving",
+    }
+)
 # libraries whose versions are recorded in addition to Python's
 LIBRARIES = ("torch", "numba", "botorch", "optuna", "ax-platform")
-REFUSALS = ("SettingError", "SpaceError")  # with which checks of settings refuse them
+REFUSALS = ("SettingError", "SpaceError")  # the errors with which checks refuse bad input
+CHECK = "check_"  # how the names of functions begin that only refuse bad input
 DIGITS = 16  # number of digits of a fingerprint
 
 
@@ -155,13 +170,14 @@ def imports_of(module: str) -> frozenset[str]:
 
 
 @cache
-def code_lines(module: str) -> str:
-    """The source of a module without docstrings, comments, blank lines and checks of settings.
+def code_lines(module: str, ignored: frozenset[str] = IGNORED) -> str:
+    """The source of a module without docstrings, comments, blank lines, checks and methods that are `ignored`.
 
     What it imports from conbo's modules is listed first, in alphabetical order and without the names of the modules.
+    Imports from ignored modules are left out.
     """
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    dropped = {line for method in _ignored_methods(module) for line in _lines_of(method)}
+    dropped = {line for method in _methods_among(ignored, module) for line in _lines_of(method)}
     imported: list[str] = []
     for node in ast.walk(_tree(module)):
         if getattr(node, "lineno", 0) in dropped:
@@ -171,8 +187,9 @@ def code_lines(module: str) -> str:
             text = node.body[0]
         elif isinstance(node, ast.ImportFrom) and node.module and _is_ours(node.module):
             text = node
-            imported += [f"{alias.name} as {alias.asname or alias.name}" for alias in node.names]
-        elif isinstance(node, ast.If) and _is_check(node):
+            if node.module not in ignored:
+                imported += [f"{alias.name} as {alias.asname or alias.name}" for alias in node.names]
+        elif (isinstance(node, ast.If) and _is_check(node)) or (isinstance(node, ast.Expr) and _calls_check(node)):
             text = node
         if text is not None:
             dropped.update(_lines_of(text))
@@ -181,10 +198,11 @@ def code_lines(module: str) -> str:
     return "\n".join([*sorted(imported), *filter(None, kept)])
 
 
-def _ignored_methods(module: str) -> list[ast.stmt]:
+def _methods_among(names: frozenset[str], module: str) -> list[ast.stmt]:
+    """The definitions of those methods of a module's classes whose full names are among `names`."""
     classes = [node for node in _tree(module).body if isinstance(node, ast.ClassDef)]
     methods = [(one.name, node) for one in classes for node in one.body if isinstance(node, ast.FunctionDef)]
-    return [node for name, node in methods if f"{module}.{name}.{node.name}" in IGNORED]
+    return [node for name, node in methods if f"{module}.{name}.{node.name}" in names]
 
 
 def _lines_of(node: ast.stmt) -> range:
@@ -201,6 +219,13 @@ def _is_check(node: ast.If) -> bool:
     refuses = isinstance(error, ast.Call) and isinstance(error.func, ast.Name) and error.func.id in REFUSALS
     assigns = any(isinstance(part, ast.NamedExpr) for part in ast.walk(node.test))
     return refuses and not assigns and not node.orelse and all(isinstance(text, ast.Assign) for text in texts)
+
+
+def _calls_check(node: ast.Expr) -> bool:
+    """Whether a statement does nothing but call a check, such as `check_model(model)`."""
+    called = node.value.func if isinstance(node.value, ast.Call) else None
+    name = called.id if isinstance(called, ast.Name) else called.attr if isinstance(called, ast.Attribute) else ""
+    return name.startswith(CHECK)
 
 
 def _without_comments(path: Path) -> list[str]:
@@ -245,7 +270,8 @@ def _tree(module: str) -> ast.Module:
 
 @cache
 def _fingerprint(modules: tuple[str, ...], data: tuple[Path, ...]) -> str:
-    parts = [f"{code}\n".encode() for code in sorted(map(code_lines, modules))]
+    ignored = IGNORED if FINAL_ROUND in modules else IGNORED | OF_FINAL_ROUND
+    parts = [f"{code}\n".encode() for code in sorted(code_lines(module, ignored) for module in modules)]
     parts += [path.name.encode() + b"\n" + path.read_bytes() for path in data]
     return hashlib.sha256(b"".join(parts)).hexdigest()[:DIGITS]
 
