@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 import torch
+from scipy.special import ndtri_exp
 from torch import Tensor
 
-from conbo.learned_constraints import log_probability_and_gradient
+from conbo.learned_constraints import LOWEST, log_probability_and_gradient
 from conbo.search.action_candidates import action_candidates
 from conbo.spaces import Space
 from constrained_beliefs import SPACES, constrained
@@ -66,6 +67,42 @@ def test_gradients_of_probabilities() -> None:
     level, rise = learned.levels(points)
     torch.testing.assert_close(torch.special.ndtr(level), learned.probability(points))
     torch.testing.assert_close(rise, finite_differences(lambda p: learned.levels(p)[0], points), rtol=1e-4, atol=1e-5)
+
+
+def test_tiny_probabilities_have_levels_slopes_and_an_order() -> None:
+    belief = constrained(SPACES["two actions"], thresholds=(400.0,))  # out of reach, by about 40 standard deviations
+    learned, points = belief.constraints, points_in(SPACES["two actions"], 8, seed=7)
+    assert learned is not None
+    likely = learned.log_probability(points)
+    assert bool((likely < LOWEST).all())
+    level, rise = learned.levels(points)
+    torch.testing.assert_close(level, torch.from_numpy(ndtri_exp(likely.numpy())), rtol=1e-4, atol=0)
+    torch.testing.assert_close(rise, finite_differences(lambda p: learned.levels(p)[0], points), rtol=1e-2, atol=1e-3)
+    assert learned.ranks(likely).argsort().tolist() == likely.argsort().tolist()
+    assert bool((learned.ranks(likely) > -50).all())
+
+
+def test_levels_are_continuous_where_their_computation_changes() -> None:
+    logs = LOWEST + torch.tensor([-1e-9, 1e-9], dtype=torch.float64)
+    margins = torch.from_numpy(ndtri_exp(logs.numpy()))
+    belief = constrained(SPACES["real"])
+    learned = belief.constraints
+    assert learned is not None
+    points = torch.zeros(2, 2, dtype=torch.float64)
+    fixed = replace(learned, outcomes=(_Fixed(margins),))  # type: ignore[arg-type]
+    level, rise = fixed.levels(points)
+    torch.testing.assert_close(level, margins, rtol=1e-5, atol=0)
+    torch.testing.assert_close(rise[0], rise[1], rtol=1e-2, atol=0)
+
+
+class _Fixed:
+    """A constraint whose margins are given, with the slope one in every coordinate."""
+
+    def __init__(self, margins: Tensor) -> None:
+        self.given, self.averaged = margins, self
+
+    def margins_and_gradients(self, points: Tensor) -> tuple[Tensor, Tensor]:
+        return self.given, torch.ones_like(points)
 
 
 def test_one_posterior_beside_the_others_says_whether_evaluations_succeed() -> None:

@@ -3,16 +3,17 @@
 An action is *confidently feasible* if its probability of satisfying all learned constraints is at least the required
 confidence.  The best action is the one with the highest expected reward among those that are confidently feasible; if
 there is none, it is the action with the highest probability.  Actions are therefore compared by a score.  The score of
-a confidently feasible action is its expected reward.  The score of any other action is the logarithm of its
-probability, shifted far below all rewards.
+a confidently feasible action is its expected reward.  The score of any other action increases with its probability,
+and is far below all rewards.
 
 First, a search in each state ignores the constraints.  If the action that it finds is confidently feasible, it is the
-result.  In all other states, a pool of actions is scored.  Local searches start from the action that the first search
-found, and from actions of the pool that have the highest scores and are far enough apart.  They maximize the expected
-reward minus a penalty for a lack of confidence.  A second round continues from where they end, with a larger penalty.
-If none of these searches starts or ends at a confidently feasible action, further searches maximize the probability
-itself.  Of all actions at which searches start or end, the one with the highest score is the result.  The models of the
-constraints are averaged over their hyperparameters; only the pool is scored without this averaging, to save time.
+result.  In all other states, a pool of actions, with some evenly spread ones, is scored.  Local searches start from the
+action that the first search found, and from actions of the pool that have the highest scores and are far enough apart.
+They maximize the expected reward minus a penalty for a lack of confidence.  A second round continues from where they
+end, with a larger penalty.  If none of these searches starts or ends at a confidently feasible action, further searches
+maximize the probability itself.  Of all actions at which searches start or end, the one with the highest score is the
+result.  The models of the constraints are averaged over their hyperparameters; only the pool is scored without this
+averaging, to save time.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,11 +29,12 @@ from conbo.models.distinct_best import distinct_best
 from conbo.models.exact_search import level_columns, polish_integers
 from conbo.models.posterior import ActionSearch, BestActions, Posterior
 from conbo.models.snapping import FAR_BELOW, action_limits, masked, snap_actions
+from conbo.quasi_random import sobol
 from conbo.spaces import Space
 
 MOST_POINTS = 50_000  # largest number of (state, action) pairs of the pool that are scored at once
 NOT_SURE = -FAR_BELOW / 4  # actions that are not confidently feasible have scores below this
-LEAST_LOG = -1e4  # logarithms of probabilities are raised to at least this value
+EVEN = 64  # number of evenly spread actions that are added to the pool, which may lack actions that satisfy constraints
 APART = 0.1  # distance in the unit cube, divided by √d_x, below which two actions count as the same start
 # penalty (standardized reward) per standard deviation of missing confidence, in each round of searches
 PENALTIES = (10.0, 1000.0)
@@ -63,12 +65,12 @@ class ConstrainedSearch:
         result lacks the required confidence, further local searches start from this result and from at most `starts`
         good actions of the pool.
         """
-        chunk = max(1, MOST_POINTS // len(self.actions))
+        chunk = max(1, MOST_POINTS // (len(self.actions) + EVEN))
         return BestActions.joined([self._best(some, starts, steps) for some in states.split(chunk)])
 
     def _best(self, states: Tensor, starts: int, steps: int) -> BestActions:
         free = snap_actions(self.space, self.search.best(states, 1, steps).actions, states)
-        width = 2 * (min(starts, len(self.actions)) + 1)  # starts and ends
+        width = 2 * (min(starts, len(self.actions) + EVEN) + 1)  # starts and ends
         found = free[:, None].expand(-1, width, -1).clone()
         scores = self._scores(states, free[:, None])
         # search further in these states; in all others the best action without constraints is confidently feasible
@@ -88,9 +90,9 @@ class ConstrainedSearch:
         searches start, followed by the k at which they end, as one tensor (m, 2 k, d_x), and the scores (m, 2 k) of all
         these actions.
         """
-        pooled = self._scores(states, self.actions.expand(len(states), -1, -1), self.constraints.of_most_probable())
-        pooled = masked(self.space, states, self.actions, pooled)
-        first = self.actions[distinct_best(pooled, self._alike, starts)]  # (m, k - 1, d_x)
+        pooled = self._scores(states, self._pool.expand(len(states), -1, -1), self.constraints.of_most_probable())
+        pooled = masked(self.space, states, self._pool, pooled)
+        first = self._pool[distinct_best(pooled, self._alike, starts)]  # (m, k - 1, d_x)
         first = torch.cat([snap_actions(self.space, first, states[:, None]), free[:, None]], 1)
         ends = self._climbed(states, first, self._penalized, PENALTIES)
         found = torch.cat([first, ends], 1)
@@ -106,9 +108,14 @@ class ConstrainedSearch:
         return found, scores
 
     @cached_property
+    def _pool(self) -> Tensor:
+        """The pool `actions` (p, d_x), followed by evenly spread ones."""
+        return torch.cat([self.actions, sobol(EVEN, self.actions.shape[-1], seed=0).to(self.actions)])
+
+    @cached_property
     def _alike(self) -> Tensor:
         """A matrix (p, p): 1 for two actions of the pool that are so close that one search suffices, otherwise 0."""
-        return (torch.cdist(self.actions, self.actions) < APART * self.actions.shape[-1] ** 0.5).to(self.actions)
+        return (torch.cdist(self._pool, self._pool) < APART * self._pool.shape[-1] ** 0.5).to(self._pool)
 
     def _scores(self, states: Tensor, actions: Tensor, constraints: LearnedConstraints | None = None) -> Tensor:
         """Return the scores (m, k) by which k actions (m, k, d_x) in each of m states (m, d_s) are compared.
@@ -120,7 +127,7 @@ class ConstrainedSearch:
         constraints = constraints or self.constraints
         points = torch.cat([states[:, None].expand(*actions.shape[:2], -1), actions], -1).flatten(0, 1)
         likely = constraints.log_probability(points)
-        below = likely.clamp_min(LEAST_LOG) - FAR_BELOW / 2
+        below = constraints.ranks(likely) - FAR_BELOW / 2
         scores = torch.where(constraints.is_sure(likely), self.posterior.mean(points), below)
         return scores.unflatten(0, actions.shape[:2])
 

@@ -35,7 +35,8 @@ from conbo.models.posterior import Posterior
 from conbo.observations import Observations
 
 LEAST_VARIANCE = 1e-12  # least variance of a standardized slack, so that margins stay finite
-LOWEST, HIGHEST = 1e-280, 1 - 1e-15  # probabilities are clamped to this range, so that levels stay finite
+LOWEST = -600.0  # log-probability below which levels are computed by an asymptotic expansion
+HIGHEST = 1 - 1e-15  # probabilities are clamped to at most this, so that levels stay finite
 ROUNDING = 1e-9  # tolerance when a probability is compared with the confidence
 
 
@@ -131,10 +132,22 @@ class LearnedConstraints:
         P reaches the required confidence where Φ⁻¹(P) equals `wanted`.
         """
         value, slope = log_probability_and_gradient(tuple(one.averaged for one in self.all), points)
-        probability = value.exp().clamp(LOWEST, HIGHEST)
-        level = torch.special.ndtri(probability)
-        steepness = (value.clamp_min(log(LOWEST)) + level.square() / 2 + log(2 * pi) / 2).exp()
+        level = torch.special.ndtri(value.exp().clamp_max(HIGHEST))
+        steepness = (value + level.square() / 2 + log(2 * pi) / 2).exp()
+        # log Φ(h) is about -h²/2 - log(-h √2π) for very negative h
+        twice = -2 * value.clamp_max(LOWEST)
+        far = -(twice - twice.log() - log(2 * pi)).sqrt()
+        low = value < LOWEST
+        level, steepness = torch.where(low, far, level), torch.where(low, -1 / far, steepness)
         return level, steepness[:, None] * slope
+
+    def ranks(self, log_probability: Tensor) -> Tensor:
+        """Return numbers by which probabilities that lack the required confidence are compared: at most zero.
+
+        They are ordered like the probabilities, which are given by their logarithms, and are not huge even if a
+        probability is extremely small.
+        """
+        return -torch.log1p(-log_probability.clamp_max(0.0))
 
     @property
     def wanted(self) -> float:

@@ -44,6 +44,29 @@ def test_the_policy_keeps_what_was_learned(policy: Any) -> None:
     assert Prediction({"x": 1.0}, 2.0, 0.1).probability is None
 
 
+def test_every_state_gets_an_action_that_keeps_constraints_whatever_was_asked_before() -> None:
+    study = conbo.Study(SPACE, method="uniform", model=FIXED, outcome_constraints={"wait": conbo.AtMost(5.2)})
+    study.run(
+        lambda s, x: {"reward": -((x["x"] - 0.7) ** 2), "wait": 5 * s["s"] + 2 * x["x"]},
+        evaluations=12,
+        progress=False,
+    )
+    policy = study.policy()
+    for s in range(26):  # in most of these states, the best action without constraints keeps them
+        prediction = policy.predict({"s": s / 25})
+        assert prediction.probability >= 0.95 - 1e-6
+        assert prediction.action["x"] == pytest.approx(min(0.7, (5.2 - 0.2 * s) / 2), abs=0.01)
+
+
+def test_where_all_actions_break_a_constraint_the_one_that_most_probably_keeps_it_is_taken() -> None:
+    study = conbo.Study(SPACE, method="uniform", model=FIXED, outcome_constraints={"wait": conbo.AtMost(4.9)})
+    study.run(lambda s, x: {"reward": x["x"], "wait": 5 + x["x"]}, evaluations=16, progress=False)
+    for s in (0.3, 0.5, 0.7):  # all probabilities are so small that they round to zero
+        prediction = study.policy().predict({"s": s})
+        assert prediction.action["x"] == 0
+        assert prediction.probability == 0
+
+
 def test_a_saved_policy_keeps_it_too(policy: Any, tmp_path: Path) -> None:
     policy.save(tmp_path / "policy.json")
     loaded = conbo.load_policy(tmp_path / "policy.json")

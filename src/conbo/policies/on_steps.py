@@ -17,7 +17,6 @@ from conbo.policies import StatePolicy
 from conbo.policies.gp_argmax import GpArgmax
 
 PASSES = 2  # number of passes over the stepped columns; each column moves one step down or up if that helps
-LEAST_LOG = -1e4  # logarithms of probabilities are raised to at least this value
 ROUNDING = 1e-9  # by how much of a step the last value may exceed the upper bound, because of rounding errors
 
 
@@ -82,8 +81,8 @@ class SteppedPolicy:
         belief, points = self._belief, torch.cat([states, actions], -1)
         scores = belief.posterior.mean(points)
         if belief.constraints is not None:
-            likely = belief.constraints.log_probability(points)
-            scores = torch.where(belief.constraints.is_sure(likely), scores, likely.clamp_min(LEAST_LOG) - FAR_BELOW)
+            learned, likely = belief.constraints, belief.constraints.log_probability(points)
+            scores = torch.where(learned.is_sure(likely), scores, learned.ranks(likely) - FAR_BELOW)
         return torch.where(belief.contains(points), scores, scores - 10 * FAR_BELOW)
 
 
