@@ -90,6 +90,32 @@ def test_a_stored_study_and_a_saved_experiment_go_on_after_a_restart(tmp_path: P
     assert [{**trial.state, **trial.action} for trial in trials[:2]] == [told, asked]
 
 
+def test_a_saved_experiment_has_fewer_decimals_and_its_trials_are_still_known(tmp_path: Path) -> None:
+    client, place = new_client(), str(tmp_path / "study.db")
+    bridge = AxBridge(client, states=["demand"], method="uniform", seed=0, storage=place)
+    for _ in range(4):
+        for index, parameters in bridge.get_next_trials().items():
+            client.complete_trial(index, raw_data={"profit": profit(parameters) / 7})
+    bridge.sync()
+    client.save_to_json_file(str(tmp_path / "experiment.json"))
+    loaded = Client.load_from_json_file(str(tmp_path / "experiment.json"))
+    again = AxBridge(loaded, states=["demand"], method="uniform", seed=0, storage=place)
+    assert len(again.study.trials) == 4
+    again.get_next_trials()
+    assert [trial.number for trial in again.study.trials] == [0, 1, 2, 3, 4]
+
+
+def test_equal_points_are_told_apart_by_their_rewards() -> None:
+    client = new_client()
+    for earned in (1.0, 1.0 + 1e-6, 3.0):
+        client.complete_trial(client.attach_trial({"demand": 50.0, "stock": 30.0}), raw_data={"profit": earned})
+    bridge = AxBridge(client, states=["demand"], method="uniform")
+    assert bridge._matches() == {0: 0, 1: 1, 2: 2}
+    client.complete_trial(client.attach_trial({"demand": 50.0, "stock": 30.0}), raw_data={"profit": 2.0})
+    bridge.sync()
+    assert [trial.reward for trial in bridge.study.trials] == [1.0, 1.0 + 1e-6, 3.0, 2.0]
+
+
 def test_a_dictated_state_and_trials_that_fail() -> None:
     client = new_client()
     bridge = AxBridge(client, states=["demand"])
@@ -101,8 +127,9 @@ def test_a_dictated_state_and_trials_that_fail() -> None:
     bridge.sync()
     assert [(trial.status, trial.error) for trial in bridge.study.trials] == [
         ("failed", "the machine broke"),
-        ("failed", "abandoned"),
+        ("failed", ""),
     ]
+    assert [trial.teaches_failure for trial in bridge.study.trials] == [True, False]
 
 
 def test_results_without_a_number_or_outside_the_space_end_nothing(caplog: pytest.LogCaptureFixture) -> None:
@@ -134,7 +161,8 @@ def test_a_sem_that_only_some_trials_have_stops_nothing(caplog: pytest.LogCaptur
             client.complete_trial(index, raw_data={"profit": (1.0, 2.0) if k == 1 else 1.0})
     bridge.sync()
     assert [trial.status for trial in bridge.study.trials] == ["completed", "failed", "completed", "completed"]
-    assert bridge.study.trials[1].error == "'profit' has a sem, unlike in earlier trials"
+    assert not bridge.study.trials[1].teaches_failure
+    assert caplog.text.count("Nothing is learned from trial 1 of Ax, because 'profit' has a sem") == 1
     again = AxBridge(client, states=["demand"], method="uniform")
     assert len(again.study.trials) == 3
     assert "Nothing is learned from trial 1 of Ax, because 'profit' has a sem" in caplog.text

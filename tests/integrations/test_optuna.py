@@ -184,15 +184,44 @@ def test_choices_and_steps_survive() -> None:
     assert {repr(trial.params["a"]) for trial in study.trials} == {"None", "True", "2"}
     space = from_optuna(study).space
     assert (list(space.states), list(space.actions)) == (["b"], ["a", "c"])
-    assert space.actions["a"].choices == ("None", "True", "2")  # type: ignore[union-attr]
+    assert space.actions["a"].choices == ("None", True, 2)  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("choices", [[1.0, math.inf], ["a", "\ud800"], [10**200, 1]])
-def test_choices_that_conbo_rejects_become_texts(choices: list[Any]) -> None:
+@pytest.mark.parametrize(
+    ("choices", "made"),
+    [
+        ([1.0, math.inf], [1.0, "inf"]),
+        (["a", "\ud800"], ["a", "'\\ud800'"]),
+        ([10**200, 1], [repr(10**200), 1]),
+        ([None, 4], ["None", 4]),
+        ([None, "None"], ["None", "'None'"]),
+        ([1, True], ["1", "True"]),
+    ],
+)
+def test_choices_that_conbo_rejects_become_texts(
+    choices: list[Any], made: list[Any], caplog: pytest.LogCaptureFixture
+) -> None:
     study = optuna.create_study(sampler=ConboSampler(states=["s"], method="uniform"))
     study.optimize(lambda trial: trial.suggest_float("s", 0, 1) + bool(trial.suggest_categorical("k", choices)), 3)
     assert {trial.params["k"] for trial in study.trials} <= set(choices)
-    assert policy(study)({"s": 0.5})["k"] in map(repr, choices)
+    assert not caplog.records
+    found = policy(study)
+    assert found.belief.space.actions["k"].choices == tuple(made)  # type: ignore[union-attr]
+    assert found({"s": 0.5})["k"] in made
+    assert f"The choices of 'k' are {made} in conbo" in caplog.text
+
+
+def test_a_state_with_one_value_is_left_out() -> None:
+    study = optuna.create_study(sampler=ConboSampler(states=["shop", "s"], method="uniform", seed=0))
+    study.optimize(
+        lambda trial: (
+            trial.suggest_float("s", 0, 1) * trial.suggest_float("x", 0, 1)
+            + len(trial.suggest_categorical("shop", ["A"]))
+        ),
+        n_trials=5,
+    )
+    assert len(study.trials) == 5
+    assert policy(study)({"s": 0.5}).keys() == {"x"}
 
 
 def test_steps_survive_a_change_of_ranges() -> None:

@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 
 __all__ = ["AxBridge"]
 
+NOTHING_LEARNED = "Nothing is learned from trial %d of Ax, because %s"
+ROUNDING = 1e-9  # largest difference of equal rewards, because saved experiments have ten decimals
+
 
 class AxBridge:
     """Connects an Ax experiment with a conbo study, which suggests the experiment's trials and learns from the results.
@@ -128,10 +131,11 @@ class AxBridge:
     def sync(self) -> None:
         """Tell the study those results and failures of the experiment's trials that the study does not know yet.
 
-        Completed trials, including those that Ax stopped early, are added to the study if it did not suggest them. Such
-        a trial is skipped, with a warning, if it is outside the space, if its mean is NaN or infinite, if its sem is
-        infinite, or if it has a sem although earlier trials have none, or the reverse. A trial that the study suggested
-        has failed then.
+        Completed trials, including those that Ax stopped early, are added to the study if it did not suggest them. A
+        trial is skipped, with a warning, if it is outside the space, if its mean is NaN or infinite, if its sem is
+        infinite, or if it has a sem although earlier trials have none, or the reverse. If the study suggested the
+        trial, it is canceled then, but it has failed if its mean is NaN or infinite. Failed trials of Ax are failures
+        from which the study learns; abandoned ones are canceled.
         """
         trials, results = {trial.number: trial for trial in self.study.trials}, self._results()
         for index, ax_trial in self.client._experiment.trials.items():
@@ -140,8 +144,10 @@ class AxBridge:
                 continue
             if index in results and ax_trial.status in (TrialStatus.COMPLETED, TrialStatus.EARLY_STOPPED):
                 self._tell(index, known, results[index])
-            elif known is not None and ax_trial.status in (TrialStatus.FAILED, TrialStatus.ABANDONED):
-                self.study.fail(known, ax_trial.status_reason or ax_trial.status.name.lower())
+            elif known is not None and ax_trial.status == TrialStatus.FAILED:
+                self.study.fail(known, ax_trial.status_reason or "failed")
+            elif known is not None and ax_trial.status == TrialStatus.ABANDONED:
+                self.study.fail(known)
 
     def policy(self) -> Policy:
         """Learn the best action for every state from the experiment's results so far.
@@ -162,30 +168,36 @@ class AxBridge:
     def _matches(self) -> dict[int, int]:
         """Numbers of the study's trials by indices of Ax's trials, where a stored study already has trials.
 
-        Two trials match if they have the same parameters, and the study's trial has no other reward than Ax's trial.
-        Each matches once, in their order.
+        Two trials match if they have the same parameters, and the study's trial has no other reward than Ax's trial, up
+        to the rounding of saved experiments. Each matches once, in their order.
         """
         matches: dict[int, int] = {}
         left, results = list(self.study.trials), self._results()
         for index, ax_trial in self.client._experiment.trials.items():
-            values, rewards = dict(ax_trial.arms[0].parameters), (None, *results.get(index, ())[:1])
-            same = (t for t in left if values == {**self._fixed, **t.state, **t.action} and t.reward in rewards)
-            if (trial := next(same, None)) is not None:
+            values, mean = dict(ax_trial.arms[0].parameters), results.get(index, (math.nan, None))[0]
+            same = [trial for trial in left if values == {**self._fixed, **trial.state, **trial.action}]
+            distances = [(_distance(trial.reward, mean), trial.number, trial) for trial in same]
+            distance, _, trial = min(distances, default=(math.inf, 0, None))
+            if trial is not None and distance < math.inf:
                 matches[index] = trial.number
                 left.remove(trial)
         return matches
 
     def _tell(self, index: int, known: Trial | None, result: tuple[float, float | None]) -> None:
         mean, variance = result
-        wrong = "" if abs(mean) <= LARGEST_REWARD else f"the mean of '{self._metric}' is {mean}"
+        failed = "" if abs(mean) <= LARGEST_REWARD else f"the mean of '{self._metric}' is {mean}"
+        wrong = failed
         if variance is not None and not math.isfinite(variance):
             wrong = f"the variance of '{self._metric}' is {variance}"
         told = next((trial for trial in self.study.trials if trial.status == "completed"), None)
         if told is not None and (told.noise is None) != (variance is None):
             wrong = f"'{self._metric}' has {'no' if variance is None else 'a'} sem, unlike in earlier trials"
         if known is not None:
-            if wrong:
-                self.study.fail(known, wrong)
+            if failed:
+                self.study.fail(known, failed)
+            elif wrong:
+                LOG.warning(NOTHING_LEARNED, index, wrong)
+                self.study.fail(known)
             else:
                 self.study.tell(known, *result)
             return
@@ -200,7 +212,7 @@ class AxBridge:
             wrong = f"it is outside the space: {error}"
         if wrong:
             self._useless.add(index)
-            LOG.warning("Nothing is learned from trial %d of Ax, because %s", index, wrong)
+            LOG.warning(NOTHING_LEARNED, index, wrong)
         else:
             self._numbers[index] = self.study.add_trial(state, action, *result).number
 
@@ -210,6 +222,17 @@ class AxBridge:
         rows = frame[frame["metric_name"] == self._metric]
         pairs = zip(rows["trial_index"], rows["mean"], rows["sem"], strict=True)
         return {int(i): (float(mean), None if math.isnan(sem) else float(sem) * float(sem)) for i, mean, sem in pairs}
+
+
+def _distance(reward: float | None, mean: float) -> float:
+    """How far a trial's reward is from Ax's mean (NaN if there is none); infinite if they differ by more than rounding.
+
+    A trial without a reward may get one later, so it is as near as possible, but not as near as an equal reward.
+    """
+    if reward is None:
+        return ROUNDING
+    apart = abs(reward - mean)
+    return apart if apart <= ROUNDING * max(1.0, abs(mean)) else math.inf
 
 
 def _objective(client: Client) -> tuple[str, bool]:

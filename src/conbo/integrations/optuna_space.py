@@ -4,7 +4,7 @@
 |-------------------------|-----------------------------------------------------------------------------------|
 | FloatDistribution       | Real; with a step, suggestions and the policy's actions are rounded to steps      |
 | IntDistribution         | Integer; rounded likewise, if it has a step above 1                               |
-| CategoricalDistribution | Categorical; all choices become strings if conbo rejects one of them, such as None |
+| CategoricalDistribution | Categorical; choices that conbo rejects, such as None, become strings             |
 | one value only          | no parameter                                                                      |
 
 If a parameter's range differs between trials, the smallest range that contains all of them is used. For integers, the
@@ -15,6 +15,7 @@ otherwise there is no step.
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from decimal import Decimal
 from itertools import product
 from typing import Any
@@ -123,17 +124,32 @@ def parameter_of(distribution: BaseDistribution) -> Parameter:
     return Categorical(_choices(distribution))
 
 
+def in_strings(distributions: Distributions) -> dict[str, list[Value]]:
+    """The choices of those parameters for which conbo has strings in the place of some choices, by name."""
+    own = {name: each for name, each in distributions.items() if isinstance(each, CategoricalDistribution)}
+    return {name: made for name, each in own.items() if (made := _choices(each)) != list(each.choices)}
+
+
 def _choices(distribution: CategoricalDistribution) -> list[Value]:
     """The choices of an Optuna distribution, as choices of a conbo `Categorical`.
 
-    They are unchanged if conbo accepts them. It rejects None, infinite numbers, and choices that are equal in Python,
-    as 1 and True are. If it rejects any choice, all of them become strings, by `repr`.
+    Choices that conbo rejects, such as None and infinite numbers, become strings, by `repr`. If choices are equal in
+    Python, as 1 and True are, all of them become strings.
     """
     choices: Any = distribution.choices
+    for made in (choices, [choice if _is_allowed(choice) else repr(choice) for choice in choices]):
+        with suppress(SpaceError):
+            return list(Categorical(made).choices)
+    return [repr(choice) for choice in choices]
+
+
+def _is_allowed(choice: Any) -> bool:
+    """Whether conbo accepts a choice, if it is alone."""
     try:
-        return list(Categorical(choices).choices)
+        Categorical([choice])
     except SpaceError:
-        return [repr(choice) for choice in choices]
+        return False
+    return True
 
 
 def _to_conbo(distribution: BaseDistribution, value: Any) -> Value:
