@@ -25,6 +25,10 @@ def test_init_writes_a_study_file_that_runs(conbo: Conbo, folder: Path) -> None:
     assert 'storage = "mine.db"' in (folder / "mine.toml").read_text()
     assert "A study file ends in .toml, but got 'mine'." in conbo("init", "mine", code=2).stderr
     assert not (folder / "mine").exists()
+    before = (folder / "study.toml").read_text()
+    (folder / "study.toml").rename(folder / "a\udcff.toml")  # a name that is not UTF-8 cannot be in the file
+    conbo("init", "--force", "a\udcff.toml", code=1)
+    assert (folder / "a\udcff.toml").read_text() == before
     conbo("init", "--force")
     conbo("run", "simulator.py:profit", "-n", "2")
     assert library.open_study("study.db").method == "conbo"

@@ -5,11 +5,13 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import pandas
 import pytest
 from click.testing import Result
 
 import conbo as library
 from conbo.cli.view_commands import PLOTS
+from conbo.errors import SettingError
 from conbo.method_table import METHODS
 from conbo.rounding import with_margin
 
@@ -119,10 +121,22 @@ def test_policy_of_a_file_of_states(conbo: Conbo, learned: library.Study, folder
         (folder / "wrong.csv").write_text(f"{column},demand\n7,45\n")
         refused = conbo("policy", "--states", "wrong.csv", code=1).stderr
         assert f"'wrong.csv' must not have a column that the policy adds, but has '{column}'." in refused
+
     (folder / "wrong.csv").write_text("shop\nnorth\n")
     assert "'demand' is missing" in conbo("policy", "--states", "wrong.csv", code=1).stderr
     (folder / "wrong.csv").write_text("shop,demand\nnorth,45\n\nsouth,800\n")
     assert "line 4: `10.0 <= demand <= 100.0` must hold" in conbo("policy", "--states", "wrong.csv", code=1).stderr
+
+
+def test_a_parameter_with_the_name_of_an_added_column(conbo: Conbo, folder: Path) -> None:
+    space = library.Space({"predicted_std": library.Real(0, 1)}, {"predicted_reward": library.Real(0, 1)})
+    study = library.Study(space, method="uniform", storage=folder / "named.db")
+    study.run(lambda s, x: x["predicted_reward"] * s["predicted_std"], 3, progress=False)
+    (folder / "states.csv").write_text("predicted_std\n0.5\n")
+    refused = conbo("policy", "named.db", "--states", "states.csv", code=1).stderr
+    assert "a parameter must not have the name of a column that is added, but has 'predicted_" in refused
+    with pytest.raises(SettingError, match="the name of a column that is added, but has 'predicted_reward'"):
+        study.policy().table(pandas.DataFrame({"predicted_std": [0.5]}))
 
 
 def test_a_state_and_a_file_of_states_exclude_each_other(conbo: Conbo, learned: library.Study, folder: Path) -> None:

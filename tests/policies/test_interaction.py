@@ -67,6 +67,13 @@ def test_no_warning_with_interaction(space: Space) -> None:
         study.policy()
 
 
+def test_no_warning_with_a_single_state() -> None:
+    study = study_of(Space({"s": Categorical([0.5])}, REALS.actions), lambda s, x: x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        study.policy()
+
+
 def test_no_warning_if_limits_depend_on_the_state() -> None:
     study = study_of(Space(REALS.states, REALS.actions, constraints=["x <= 0.2 + 0.5 * s"]), lambda s, x: x)
     with warnings.catch_warnings():

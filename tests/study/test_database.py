@@ -89,6 +89,32 @@ def test_a_file_that_is_gone_takes_no_rewards(
         assert [each.reward for each in open_study(path).trials] == [each.reward for each in study.trials]
 
 
+@pytest.mark.parametrize("name", ["u3.db", "a%20b.db", "./u3.db"])
+def test_a_uri_of_sqlite_is_found_again(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    storage = f"sqlite:///file:{name}?uri=true"
+    with pytest.raises(StorageError, match="there is no database"):
+        open_study(storage)
+    Study(SPACE, method="uniform", storage=storage).run(lambda state, action: action["x"], 2, progress=False)
+    assert study_names(storage) == ["default"]
+    assert len(open_study(storage).trials) == 2
+    assert [len(open_study(path).trials) for path in tmp_path.glob("*.db")] == [2]
+
+
+def test_paths_that_cannot_be_used(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match=r"`storage` must not contain the character NUL, but got 'a\\x00b\.db'"):
+        Study(SPACE, storage="a\0b.db")
+    with pytest.raises(StorageError, match=r"cannot be used: File name too long|cannot be used: unable to open"):
+        Study(SPACE, storage=tmp_path / f"{'a' * 300}.db")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have only names that are valid Unicode")
+def test_a_file_name_may_be_other_than_utf_8(tmp_path: Path) -> None:
+    path = tmp_path / "a\udc80b.db"
+    Study(SPACE, method="uniform", storage=path).run(lambda state, action: action["x"], 2, progress=False)
+    assert len(open_study(path).trials) == 2
+
+
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(
         StorageError, match=r"missing/study.db' cannot be used: unable to open .*\(the folder does not exist\)"

@@ -63,6 +63,14 @@ def test_a_saved_policy_keeps_the_limits(tmp_path: Path) -> None:
     assert means(conbo.load_policy(tmp_path / "policy.json")) == pytest.approx(means(policy), abs=1e-9)
 
 
+@pytest.mark.parametrize("limits", [(0, 1e13), (-1e300, 1e300), (None, 1e300)])
+def test_limits_may_be_far_from_the_rewards(limits: Any, tmp_path: Path) -> None:
+    policy = told(accuracy, reward_range=limits).policy()
+    policy.save(tmp_path / "policy.json")
+    loaded = conbo.load_policy(tmp_path / "policy.json")
+    assert loaded.predict({"size": 0.3}).mean == pytest.approx(policy.predict({"size": 0.3}).mean, abs=1e-9)
+
+
 def test_the_limits_belong_to_the_study(tmp_path: Path) -> None:
     storage = str(tmp_path / "study.db")
     told(accuracy, storage=storage, reward_range=(0, 1))

@@ -45,6 +45,14 @@ def test_a_study_goes_out_and_in_again(tmp_path: Path) -> None:
     assert any(row[3].startswith("-") for row in rows)  # a reward is a number
 
 
+def test_cells_that_a_spreadsheet_writes_in_its_own_way_are_the_choices(tmp_path: Path) -> None:
+    space = Space(actions={"flag": Categorical([True, False]), "size": Categorical([1.0, 2.5, "1"])})
+    (tmp_path / "trials.csv").write_text("flag,size,reward\nTRUE,2.50,1\nfalse,1.0,2\nFALSE,1,3\n")
+    study = Study(space, method="uniform")
+    assert study.import_csv(tmp_path / "trials.csv") == 3
+    assert [tuple(trial.action.values()) for trial in study.trials] == [(True, 2.5), (False, 1.0), (False, "1")]
+
+
 def test_tables_of_commands_go_out_and_in_again(tmp_path: Path) -> None:
     rows = [{"=name": text, "value": "-5"} for text in TEXTS]
     write_rows(tmp_path / "rows.csv", rows)

@@ -34,11 +34,14 @@ def best_gains(belief: Belief, states: Tensor, actions: Tensor) -> tuple[Tensor,
         points = belief.snap(points)
     with threads_for(len(belief.observations)), torch.no_grad():
         gradient = HybridKG().build(belief, generator)
+        accurate = gradient.at(
+            states[:, None]
+        )  # prepares all states at once, which saves time if constraints are learned
         rough = torch.stack([gradient.rough(s[None])(p)[:, 0] for s, p in zip(states, points, strict=True)])
         chosen = rough.topk(FINALISTS, -1).indices  # (m, finalists)
         finalists = points.gather(1, chosen[..., None].expand(-1, -1, points.shape[-1]))
         rows = torch.arange(m).repeat_interleave(FINALISTS)
-        values = gradient.at(states[:, None])(finalists.flatten(0, 1), rows).values[:, 0].unflatten(0, (m, FINALISTS))
+        values = accurate(finalists.flatten(0, 1), rows).values[:, 0].unflatten(0, (m, FINALISTS))
     best, which = values.max(-1)
     return best * belief.scale, finalists[torch.arange(m), which]
 

@@ -31,6 +31,7 @@ from conbo.cli.study_source import (
     study_arguments,
 )
 from conbo.cli.tables import as_columns, parameter_rows
+from conbo.files import write_whole
 from conbo.rounding import counted
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def init(path: Path, force: bool) -> None:
     template, word = TEMPLATE.read_text(encoding="utf-8"), shell_word(str(path))
     storage = json.dumps(f"{path.stem}.db", ensure_ascii=False)  # a JSON string is a TOML string
     text = template.replace('"study.db"', storage).replace(STUDY_FILE, shell_word(path.name))
-    path.write_text(text, encoding="utf-8")
+    write_whole(path, text)
     click.echo(
         f"Wrote {path}. Set the states and actions there, then run a function of state and action, or any program:\n"
         f"  conbo run {word} simulator.py:reward\n"

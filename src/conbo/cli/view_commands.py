@@ -165,6 +165,8 @@ def _answer_rows(learned: "Policy", path: Path, output: Path | None, extrapolate
     columns = {name for row in placed.values() for name in row} - set(space.states)
     if taken := [name for name in added if name in columns]:
         raise StudyError(f"'{path}' must not have a column that the policy adds, but has '{taken[0]}'.")
+    if taken := [name for name in added if [*space.states, *added].count(name) > 1]:
+        raise StudyError(f"a parameter must not have the name of a column that is added, but has '{taken[0]}'.")
 
     def with_state(row: dict[str, Any]) -> "tuple[dict[str, Any], dict[str, Value]]":
         given = parse_row(space.states, row)

@@ -35,6 +35,8 @@ IGNORED = frozenset(
     {
         "conbo",
         "conbo.acquisition.per_cost",
+        "conbo.constrained_search",
+        "conbo.constraint_learner",
         "conbo.constraint_text",
         "conbo.cost_learner",
         "conbo.cost_model",
@@ -49,6 +51,8 @@ IGNORED = frozenset(
         "conbo.files",
         "conbo.former_names",
         "conbo.html_pieces",
+        "conbo.learned_constraints",
+        "conbo.linear_limits",
         "conbo.method_list",
         "conbo.method_table",
         "conbo.models.one_study",

@@ -22,12 +22,14 @@ class NoInteractionWarning(UserWarning):
 
 
 def depends_on_state(belief: Belief) -> bool:
-    """Return whether the best action may differ between states.
+    """Return whether the best action may differ between states, or there is only one state.
 
-    It may if the posterior mean clearly differs from every sum g(s) + h(x), for state s and action x, or if limits of
-    actions, known or learned, may differ between states.
+    It may differ if the posterior mean clearly differs from every sum g(s) + h(x), for state s and action x, or if
+    limits of actions, known or learned, may differ between states.
     """
     space = belief.space
+    if belief.states.listed(1) is not None:
+        return True
     if belief.constraints is not None or (space.feasible_set is not None and space.feasible_set.depends_on_state):
         return True
     states = torch.from_numpy(space.snap_states(sobol(N_STATES, space.n_state_dims, seed=0).numpy()))

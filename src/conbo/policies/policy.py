@@ -12,7 +12,7 @@ from torch import Tensor
 from conbo.belief import Belief
 from conbo.dataframes import rows_of, with_columns
 from conbo.direction import sign_of
-from conbo.errors import PointError
+from conbo.errors import PointError, SettingError
 from conbo.policies import PolicyRecipe, StatePolicy
 from conbo.policies.gp_argmax import GpArgmax
 from conbo.policies.policy_file import KernelReader, from_record, to_record
@@ -208,7 +208,8 @@ class Policy:
         PointError
             If a column is missing, or if a state does not belong to the space or has no feasible action.
         SettingError
-            If `states` is not a dataframe, or two of its columns have the same name.
+            If `states` is not a dataframe, two of its columns have the same name, or a parameter has the name of a new
+            column.
         ConboError
             If narwhals is not installed.
 
@@ -228,6 +229,8 @@ class Policy:
         estimates = {"predicted_reward": [p.mean for p in predictions], "predicted_std": [p.std for p in predictions]}
         if self._belief.constraints is not None:
             estimates["predicted_probability"] = [float(p.probability or 0.0) for p in predictions]
+        if taken := [name for name in estimates if name in (*names, *actions)]:
+            raise SettingError(f"a parameter must not have the name of a column that is added, but has '{taken[0]}'.")
         return with_columns(states, {**actions, **estimates})
 
     def predict_actions(self, states: Sequence[Point], actions: Sequence[Point]) -> list[Prediction]:

@@ -4,6 +4,7 @@ The bounds on numbers are far wider than any fit needs, but narrow enough that a
 """
 
 import json
+import sys
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from importlib.metadata import version
@@ -30,6 +31,7 @@ LARGEST_SLOPE = 1e3  # of the log variance of heteroscedastic noise
 MOST_MEMBERS = 40  # largest number of models
 WIDTHS = (1e-30, 1e12)  # smallest and largest width of a reward tail, and scale of mapped rewards
 LARGEST_SHIFT = 1e12  # largest absolute shift of mapped rewards
+LARGEST_LIMIT = sys.float_info.max  # largest absolute limit of standardized rewards, which may be far from all rewards
 ROUNDING = 1e-9  # distance by which points may be outside the unit cube
 LARGEST_STANDARDIZED = 1e6  # largest absolute value of a typical standardized reward
 LARGEST_OUTLIER = 1e100  # the same for any reward, because one that came after the last fit may be an outlier
@@ -229,7 +231,7 @@ def _check_output(output: Fields) -> None:
 
 def _check_limits(output: Fields) -> None:
     names = [name for name in OUTPUTS["limits"] if output.value(name) is not None]
-    given = [output.number(name, -LARGEST_SHIFT, LARGEST_SHIFT) for name in names]
+    given = [output.number(name, -LARGEST_LIMIT, LARGEST_LIMIT) for name in names]
     if not given or (len(given) == 2 and not given[0] < given[1]):
         raise RecordError(f"{output.path('low')} must be below the high limit, but got {shown(output.record)}.")
     if "tail" in output.record:

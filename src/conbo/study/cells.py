@@ -25,7 +25,15 @@ def value_in(parameter: Parameter, cell: Any) -> Any:
     """
     if not isinstance(parameter, Categorical):
         return number_in(cell)
-    return meant_choice(cell, [choice for choice in parameter.choices if str(choice) == cell])
+    exact = [choice for choice in parameter.choices if str(choice) == cell]
+    return meant_choice(cell, exact or [choice for choice in parameter.choices if _reads_as(cell, choice)])
+
+
+def _reads_as(cell: Any, choice: Value) -> bool:
+    """Whether a spreadsheet may write this cell for the choice: TRUE for True, or 1 for 1.0."""
+    if isinstance(choice, bool):
+        return str(cell).lower() == str(choice).lower()
+    return not isinstance(choice, str) and isinstance(cell, str) and number_in(cell) == choice
 
 
 def meant_choice(text: Any, meant: Sequence[Value]) -> Any:

@@ -12,6 +12,7 @@ from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
+from urllib.parse import unquote, urlsplit
 
 from sqlalchemy import URL, Connection, Engine, StaticPool, create_engine, func, make_url, select, text
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
@@ -72,13 +73,18 @@ class Database:
         self._lock = threading.Lock()  # held during a transaction, so that one connection is enough
         self.n_transactions = 0  # number of transactions since the database was opened
         self._checkpointed = float("-inf")  # time of the last checkpoint, by time.monotonic
-        if self.path is not None and is_cut_off(str(self.path)):
+        self.path = _file_of(self.url) if self._sqlite else None  # of the SQLite file; None for memory or a server
+        try:
+            cut_off = self.path is not None and is_cut_off(self.path)
+        except OSError as error:
+            raise StorageError(f"the database {self.name} cannot be used: {error.strerror}.") from error
+        if cut_off:
             raise StorageError(f"the database {self.name} cannot be used: the file is corrupt, its end is missing.")
         self._connect()
 
     def exists(self) -> bool:
         """Whether the SQLite file exists; always true for memory and for a server, which is not contacted."""
-        return not self._sqlite or self.in_memory or Path(str(self.url.database)).exists()
+        return self.path is None or Path(self.path).exists()
 
     def create(self) -> None:
         """Create the tables, or migrate them to the current version."""
@@ -162,11 +168,6 @@ class Database:
         migrate(connection)
 
     @property
-    def path(self) -> str | None:
-        """Path of the SQLite file; None for memory or a server."""
-        return str(self.url.database) if self._sqlite and not self.in_memory else None
-
-    @property
     def _sqlite(self) -> bool:
         return self.url.get_backend_name() == "sqlite"
 
@@ -183,7 +184,7 @@ class Database:
         with self._lock, self._engine.connect() as connection:
             if self._sqlite:
                 raw: Any = connection.connection.dbapi_connection
-                self._check_place(raw, connection.info)
+                self._check_place(connection.info)
                 raw.execute(f"PRAGMA synchronous={'FULL' if lasting else 'NORMAL'}")
                 raw.execute("BEGIN IMMEDIATE" if writing else "BEGIN")
             with connection.begin():
@@ -196,18 +197,15 @@ class Database:
             _connected(self._pid).add(self)
         return result
 
-    def _check_place(self, raw: Any, info: dict[Any, Any]) -> None:
+    def _check_place(self, info: dict[Any, Any]) -> None:
         """Raise StorageError if the open SQLite file was moved or deleted, or another one took its place.
 
-        SQLite would go on writing to a file that nobody finds any more. `raw` is a connection of Python's sqlite3. Its
-        dictionary `info` keeps which file it was when the connection was used for the first time.
+        SQLite would go on writing to a file that nobody finds any more. The dictionary `info` of the open connection
+        keeps which file it was when the connection was used for the first time.
         """
         if self.path is None:
             return
-        if "file" not in info:
-            _, _, info["path"] = raw.execute("PRAGMA database_list").fetchone()
-            info["file"] = file_number(info["path"])
-        if file_number(info["path"]) != info["file"]:
+        if info.setdefault("file", file_number(self.path)) != file_number(self.path):
             why = "the file was moved, replaced or deleted while this program had it open"
             raise StorageError(f"the database {self.name} cannot be used: {why}.")
 
@@ -317,6 +315,8 @@ def _url(storage: Storage | None) -> URL:
     if not isinstance(storage, str | os.PathLike) or not os.fspath(storage):
         raise SettingError(f"`storage` must be a path, a database URL or None, but got {storage!r}.")
     address = os.fspath(storage)
+    if "\0" in address:
+        raise SettingError(f"`storage` must not contain the character NUL, but got {address!r}.")
     if "://" not in address:
         return URL.create("sqlite", database=os.path.abspath(address))
     try:
@@ -331,6 +331,14 @@ def _url(storage: Storage | None) -> URL:
     if kind == "sqlite" and url.database and not url.database.startswith((":memory:", "file:")):
         return url.set(database=os.path.abspath(url.database))
     return url
+
+
+def _file_of(url: URL) -> str | None:
+    """The absolute path of the file that a URL of SQLite names; None for a database in memory."""
+    name = url.database or ":memory:"
+    if "uri" in url.query:  # the database is itself a URI, such as file:study.db
+        name = ":memory:" if url.query.get("mode") == "memory" else unquote(urlsplit(name).path)
+    return None if name == ":memory:" else os.path.abspath(name)
 
 
 def _engine(url: URL, in_memory: bool) -> Engine:
