@@ -51,6 +51,15 @@ def test_the_best_reward_is_of_a_trial_that_satisfies_the_constraints(conbo: Con
     assert "best reward  5, of trial 1" in conbo("status").stdout
 
 
+def test_the_best_reward_is_not_of_an_infeasible_import(conbo: Conbo, folder: Path) -> None:
+    space = library.Space(actions={"a": library.Integer(0, 9), "b": library.Integer(0, 9)}, constraints=["a + b <= 8"])
+    study = library.Study(space, method="uniform", storage="limits.db")
+    study.add_trial({}, {"a": 9, "b": 9}, 18.0)
+    assert "best reward  none, because all completed trials break a constraint" in conbo("status", "limits.db").stdout
+    study.add_trial({}, {"a": 4, "b": 4}, 8.0)
+    assert "best reward  8, of trial 1" in conbo("status", "limits.db").stdout
+
+
 def test_a_row_without_its_outcome_is_told_before_any_is_recorded(conbo: Conbo, limited: Path) -> None:
     conbo("ask", "-n", "2")
     Path("table.csv").write_text("number,reward,outcome:wait\n0,1.5,0.2\n1,2.5,\n")

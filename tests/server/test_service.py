@@ -22,6 +22,7 @@ from conbo.server.model_processes import ModelProcesses
 from conbo.server.policies import Policies
 from conbo.server.records import UnknownError
 from conbo.server.service import Service
+from conbo.spaces import Categorical, Space
 from conbo.study import Study, open_study
 from running_server import SPACE, Running, Start, reward, run_async, threads
 
@@ -357,6 +358,29 @@ def test_a_report_that_could_not_be_drawn_is_drawn_later(tmp_path: Path, monkeyp
 
     assert run_async(draw()) == [("", False), ("a report", True), ("a report", True)]
     assert len(attempts) == 2
+
+
+def test_added_choices_are_drawn_without_a_new_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("conbo.server.live.PAUSE_FACTOR", 0.0)
+    monkeypatch.setattr(model_work, "live_page", lambda storage, name: str(open_study(storage).space))
+    storage = str(tmp_path / "choices.db")
+    study = Study(Space({"shop": Categorical(["north"])}, SPACE.actions), storage=storage, method="uniform")
+    study.add_trial({"shop": "north"}, {"stock": 60}, 1.0)
+
+    async def pages() -> list[tuple[bool, int]]:
+        service, found = Service(storage, threads), []
+        live = Live(service)
+        for add in (False, False, True, False):
+            if add:
+                study.add_choices("shop", ["south"])
+            drawing = await live.drawing("default")
+            assert drawing.task is not None
+            await drawing.task
+            found.append(("south" in drawing.page, drawing.number))
+        service.close()
+        return found
+
+    assert run_async(pages()) == [(False, 1), (False, 1), (True, 2), (True, 2)]
 
 
 def test_the_dashboard_notices_that_a_study_was_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -34,7 +34,7 @@ class Drawing:
 
     page: str = ""  # HTML; empty before the first report
     number: int = 0  # number of attempts to draw a report so far
-    of: tuple[int, int] = (0, 0)  # numbers of completed and failed trials in the report
+    of: dict[str, Any] = field(default_factory=dict)  # the part of the study's status that the report is about
     trouble: str = ""  # why there is no report
     again: float = 0.0  # earliest time of the next report, by time.monotonic
     task: "asyncio.Task[None] | None" = None  # the drawing that is under way
@@ -62,8 +62,8 @@ class Live:
     async def drawing(self, name: str) -> Drawing:
         """Return the newest report of a study, and begin to draw another one if this one is outdated.
 
-        A report is outdated if more trials have ended since it was begun, or if it could not be drawn. Even then, the
-        next drawing begins only after a pause, which is longer if the last drawing took longer.
+        A report is outdated if more trials have ended or choices were added since it was begun, or if it could not be
+        drawn. Even then, the next drawing begins only after a pause, which is longer if the last drawing took longer.
 
         Parameters
         ----------
@@ -82,14 +82,14 @@ class Live:
         """
         study = await self._service.study(name)
         drawing = self._drawings.setdefault(study, Drawing())
-        counts = await self._service.looked_at(study, study.counts)
-        now = counts["completed"], counts["failed"]
+        status = await self._service.looked_at(study, study.status)
+        now = {name: status[name] for name in ("completed", "failed", "states", "actions")}
         idle = drawing.task is None or drawing.task.done()
-        if idle and counts["completed"] and now != drawing.of and time.monotonic() >= drawing.again:
+        if idle and now["completed"] and now != drawing.of and time.monotonic() >= drawing.again:
             drawing.task = asyncio.create_task(self._draw(name, drawing, now))
         return drawing
 
-    async def _draw(self, name: str, drawing: Drawing, now: tuple[int, int]) -> None:
+    async def _draw(self, name: str, drawing: Drawing, now: dict[str, Any]) -> None:
         began, shortest_pause = time.monotonic(), RETRY_SECONDS
         try:
             drawing.page = await self._service.draw(name, model_work.live_page)
