@@ -40,7 +40,7 @@ def constrained_steps(
         mine, springs = sides[rows], sides[rows] * (stiff[rows] * binding[rows])[..., None]
         matrix = curvature[rows] + springs.swapaxes(1, 2) @ mine
         force = gradient[rows] + (springs * room[rows, :, None]).sum(1)
-        step[rows] = np.linalg.solve(matrix, force[..., None])[..., 0]
+        step[rows] = _solutions(matrix, force)
         now = (mine @ step[rows][..., None])[..., 0] > room[rows]
         changed = (now != binding[rows]).any(-1)
         binding[rows] = now
@@ -48,3 +48,17 @@ def constrained_steps(
         if not len(rows):
             break
     return step.clip(lower, upper)
+
+
+def _solutions(matrices: Array, vectors: Array) -> Array:
+    """Return the solutions (r, d) of r linear systems; those of singular ones are the shortest least-squares solutions.
+
+    The `matrices` (r, d, d) are symmetric.  With a stiff penalty, some may be singular up to rounding errors.
+    """
+    columns = vectors[..., None]
+    try:
+        return np.asarray(np.linalg.solve(matrices, columns)[..., 0])
+    except np.linalg.LinAlgError:  # one singular matrix is enough
+        if len(matrices) == 1:
+            return np.asarray((np.linalg.pinv(matrices, hermitian=True) @ columns)[..., 0])
+        return np.concatenate([_solutions(*one) for one in zip(matrices[:, None], vectors[:, None], strict=True)])

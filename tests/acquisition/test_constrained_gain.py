@@ -1,11 +1,12 @@
 """The gain of a policy that keeps learned constraints."""
 
 from dataclasses import replace
-from math import sqrt
+from math import exp, sqrt
 
 import pytest
 import torch
 
+import conbo
 from conbo.acquisition.constrained_gain import ConstrainedGains, MeansAhead, SlackAhead, gain_of, state_gains
 from conbo.acquisition.expected_max import expected_max
 from conbo.acquisition.improvement import ExpectedImprovement
@@ -14,8 +15,11 @@ from conbo.acquisition.knowledge_gradient import DISCRETE, HybridKG
 from conbo.acquisition.quadrature_states import StratifiedStates
 from conbo.acquisition.where_feasible import WhereFeasible
 from conbo.belief import Belief
+from conbo.models.mixture import Mixture
+from conbo.models.output_maps import LowTail
+from conbo.models.transformed import TransformedPosterior
 from constrained_beliefs import SPACES, constrained
-from random_beliefs import finite_differences, generator, points_in, uniform
+from random_beliefs import finite_differences, generator, points_in, posterior_of, uniform
 
 FEW = StratifiedStates(n_states=4, pool=8)
 
@@ -123,3 +127,40 @@ def test_without_constraints_nothing_changes() -> None:
     recipe = ExpectedImprovement()
     assert WhereFeasible(recipe).build(belief, generator()) == recipe.build(belief, generator())
     assert not isinstance(state_gains(belief, uniform(8, 1), DISCRETE), ConstrainedGains)
+
+
+def test_gains_of_mapped_rewards_are_computed_before_the_map_is_undone() -> None:
+    belief = constrained(SPACES["real"], thresholds=(-1e6,))  # the constraint is surely satisfied
+    process = posterior_of(belief)
+    mapped = TransformedPosterior(process, LowTail(pivot=0.5, width=0.05, shift=-1.0, scale=2.0))
+    gains = state_gains(replace(belief, posterior=mapped), uniform(24, 1, seed=2), DISCRETE)
+    assert isinstance(gains, ConstrainedGains)
+    states, points = uniform(3, 4, 1, seed=4), points_in(SPACES["real"], 3, seed=9)
+    own = points[:, None, None, 1:].expand(3, 4, 1, 1)
+    actions = torch.cat([gains.lists(states.flatten(0, 1)).actions.unflatten(0, (3, 4)), own], 2)
+    lines = process.look_ahead_lines(points, states, actions)
+    rise = expected_max(lines.mean, lines.slope).gain
+    noise = torch.full_like(rise, process.usual_noise)
+    expected, _ = mapped.output.gain(lines.mean.amax(-1), rise, noise)
+    torch.testing.assert_close(gains.at(states)(points, torch.arange(3)).values, expected)
+
+
+def test_gains_of_mapped_rewards_have_the_right_gradients() -> None:
+    space = conbo.Space({"s": conbo.Real(0, 1)}, {"x": conbo.Real(0, 1)})
+    model = conbo.GaussianProcess("squared-exponential", main_effects="none")
+    study = conbo.Study(space, method="uniform", model=model, outcome_constraints={"wait": conbo.AtMost(1.2)})
+    study.run(
+        lambda s, x: {"reward": -exp(8 * abs(x["x"] - s["s"])), "wait": s["s"] + x["x"]}, evaluations=24, progress=False
+    )
+    belief = study.policy().belief
+    members = belief.posterior.members if isinstance(belief.posterior, Mixture) else (belief.posterior,)
+    assert any(isinstance(one, TransformedPosterior) for one in members)
+    gains = state_gains(belief, uniform(24, 1, seed=2), DISCRETE)
+    states, points = uniform(3, 4, 1, seed=4), points_in(belief.space, 3, seed=9).clamp(0.1, 0.9)
+    ahead, rows = gains.at(states), torch.arange(3)
+    first = ahead(points, rows)
+    weights = uniform(3, 4, seed=6)
+    slope = finite_differences(lambda there: (weights * ahead(there, rows).values).sum(-1), points)
+    torch.testing.assert_close(first.gradient(weights), slope, rtol=1e-3, atol=1e-4 * float(slope.abs().amax()))
+    again = gains.at(states[:1].expand(3, -1, -1))(points, rows).values
+    torch.testing.assert_close(gains.rough(states[0])(points), again)

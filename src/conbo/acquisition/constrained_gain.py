@@ -27,6 +27,10 @@ fantasies.  The current utility is a mean over the same fantasies, so gains are 
 short list of actions: the policy's action, the candidate's action, and a few actions of the pool.  Each of these few
 has the highest utility of the pool under a different degree of optimism about rewards and probabilities.
 
+Under output warping, the rewards above are those of the Gaussian process, which models mapped rewards, because expected
+rewards in the user's units are far from linear in z.  The gain is then converted, as it is without constraints.  If
+several models are averaged and one of them has output warping, the gain is the weighted mean of the models' gains.
+
 This is the constrained knowledge gradient of Ungredda & Branke, "Bayesian Optimization for Constrained Problems"
 (2021), applied in every state.  Their policy maximizes U; ours maximizes the expected reward among the actions that
 satisfy the constraints with a given confidence.  The two differ little once the outcomes are well known near the
@@ -41,9 +45,12 @@ from torch import Tensor
 
 from conbo.acquisition.expected_max import expected_max
 from conbo.belief import Belief
-from conbo.learned_constraints import LearnedConstraints, inverse_mills
-from conbo.models.posterior import GainRule, LookAheadLines, StateValue
+from conbo.learned_constraints import inverse_mills
+from conbo.models.mixture import Mixture
+from conbo.models.mixture_gains import MixtureGains
+from conbo.models.posterior import BestSearch, GainRule, LookAheadLines, Posterior, StateValue
 from conbo.models.snapping import contains, violations
+from conbo.models.transformed import TransformedPosterior
 from conbo.quasi_random import sobol
 
 FANTASIES = 8  # number of values of ζ; each value is a vector with one entry per constraint
@@ -60,12 +67,16 @@ def state_gains(belief: Belief, actions: Tensor, rule: GainRule) -> StateValue:
 
     Searches for each state's best action start from the pool `actions` (p, d_x); if `rule.nodes` is None, the best
     action is sought only in this pool.  `rule` says how a knowledge gradient is computed from the posterior means after
-    the evaluation.  If constraints are learned, `rule` is ignored, and the result is a `ConstrainedGains`, which has
-    its own formula (see the module's docstring).
+    the evaluation.  If constraints are learned, `rule` is ignored, and the result is a `ConstrainedGains` or an average
+    of several, which have their own formula (see the module's docstring).
     """
     if belief.constraints is None:
         return belief.posterior.action_search(belief.space, actions).gains(rule)
-    return ConstrainedGains(belief, belief.constraints, actions)
+    search, whole = LastSearch(belief.search(actions)), belief.posterior
+    if not isinstance(whole, Mixture) or not any(isinstance(one, TransformedPosterior) for one in whole.members):
+        return ConstrainedGains(belief, whole, actions, search)
+    gains = tuple(ConstrainedGains(belief, one, actions, search) for one in whole.members)
+    return ConstrainedMixture(gains, whole.weights)
 
 
 @dataclass(frozen=True)
@@ -106,6 +117,7 @@ class GainWithDerivatives:
     """
 
     values: Tensor  # (k, m)
+    before: Tensor  # (k, m), the highest utility before the evaluation
     reward: Tensor  # (k, m, q), with respect to the slopes of the rewards
     constraints: list[Tensor]  # for each constraint (k, m, q), with respect to the slopes of its slacks
 
@@ -154,6 +166,7 @@ def gain_of(
     present = torch.zeros_like(before).scatter(-1, best, 1.0)[:, :, None] * value
     return GainWithDerivatives(
         values,
+        worst + now[..., 0],
         (lines.density * feasible).mean(2),
         [((steep - present) * rise).mean(2) for rise in rises],
     )
@@ -166,13 +179,10 @@ class ConstrainedLineGains:
     `gradient` differentiates their weighted sum over the states with respect to the candidates.
     """
 
-    gain: GainWithDerivatives
+    gain: GainWithDerivatives  # under output warping, in units of the Gaussian process
     lines: list[LookAheadLines]  # posterior means after the evaluation: of the reward, then of each constraint's slack
-
-    @property
-    def values(self) -> Tensor:
-        """Constrained knowledge gradients (k, m) of k candidates, each in m states of its own."""
-        return self.gain.values
+    values: Tensor  # (k, m), in units of the reward
+    derivative: Tensor  # (k, m), of `values` with respect to the values of `gain`
 
     def gradient(self, weights: Tensor) -> Tensor:
         """Return the gradients (k, d) of Σ_i weights[:, i] values[:, i] with respect to the k candidates.
@@ -180,7 +190,7 @@ class ConstrainedLineGains:
         The sum, with `weights` (k, m), is over the m states.  The actions among which each state's best one is sought
         are held fixed.
         """
-        pulls = [self.gain.reward, *self.gain.constraints]
+        pulls, weights = [self.gain.reward, *self.gain.constraints], weights * self.derivative
         parts = [one.gradient(pull * weights[..., None]) for one, pull in zip(self.lines, pulls, strict=True)]
         return torch.stack(parts).sum(0)
 
@@ -196,15 +206,36 @@ class ShortLists:
     worst: Tensor  # (m,)
 
 
+class LastSearch:
+    """A search for the policy's actions that keeps its last result, because several models ask for the same states."""
+
+    def __init__(self, search: BestSearch) -> None:
+        self._search = search
+        self._states: Tensor | None = None
+        self._actions: Tensor | None = None
+
+    def actions(self, states: Tensor) -> Tensor:
+        """Return the policy's actions (m, d_x) in states (m, d_s)."""
+        if self._actions is None or self._states is None or not torch.equal(states, self._states):
+            self._states, self._actions = states, self._search.best(states, POLICY_STARTS).actions
+        return self._actions
+
+
 class ConstrainedGains:
-    """Computes constrained knowledge gradients of candidates in states, under one belief with learned constraints."""
+    """Computes constrained knowledge gradients of candidates in states, under a belief with learned constraints.
+
+    `posterior` is the model of the rewards: that of the belief, or one of the models of which it is the average.
+    """
 
     includes_constraints = True  # the gains take account of the constraints, so nobody has to weight them
 
-    def __init__(self, belief: Belief, constraints: LearnedConstraints, pool: Tensor) -> None:
-        self.belief, self._pool, self._search = belief, pool, belief.search(pool)
-        self.constraints = constraints.all
-        self.posteriors = [belief.posterior, *(one.posterior for one in self.constraints)]
+    def __init__(self, belief: Belief, posterior: Posterior, pool: Tensor, search: LastSearch) -> None:
+        assert belief.constraints is not None, "without learned constraints, gains need no account of them"
+        self.belief, self._pool, self._search = belief, pool, search
+        self._mapped = posterior if isinstance(posterior, TransformedPosterior) else None
+        self.constraints = belief.constraints.all
+        reward = posterior if self._mapped is None else self._mapped.process
+        self.posteriors = [reward, *(one.posterior for one in self.constraints)]
         even = sobol(FANTASIES // 2, len(self.constraints), seed=0).to(belief.device)
         half = torch.special.ndtri(even.clamp(1e-6, 1 - 1e-6))
         self.fantasies = torch.cat([half, -half])  # (f, constraints), with mean zero
@@ -239,7 +270,8 @@ class ConstrainedGains:
                 whole = torch.cat([variance.expand(len(candidates), -1, -1), new], -1)
                 slacks.append(SlackAhead(look.mean, look.slope, whole, one.threshold))
             allowed = self._allowed(torch.cat([points.expand(len(candidates), -1, -1, -1), at_own], 2))
-            return gain_of(looks[0], lists.worst.expand(len(candidates), -1), slacks, allowed, self.fantasies).values
+            gain = gain_of(looks[0], lists.worst.expand(len(candidates), -1), slacks, allowed, self.fantasies)
+            return self._worth(gain)[0]
 
         step = max(1, MOST_VALUES // (m * (shape[1] + 1) * len(self.fantasies)))
         return lambda candidates: torch.cat([values(some) for some in candidates.split(step)])
@@ -267,7 +299,15 @@ class ConstrainedGains:
             for one, line in zip(self.constraints, lines[1:], strict=True)
         ]
         reward = MeansAhead(lines[0].mean, lines[0].slope)
-        return ConstrainedLineGains(gain_of(reward, worst, slacks, self._allowed(points), self.fantasies), lines)
+        gain = gain_of(reward, worst, slacks, self._allowed(points), self.fantasies)
+        return ConstrainedLineGains(gain, lines, *self._worth(gain))
+
+    def _worth(self, gain: GainWithDerivatives) -> tuple[Tensor, Tensor]:
+        """Return the gains (k, m) in units of the reward, and their derivatives with respect to the given gains."""
+        if self._mapped is None:
+            return gain.values, torch.ones_like(gain.values)
+        noise = gain.values.new_tensor(self._mapped.process.usual_noise).expand_as(gain.values)
+        return self._mapped.output.gain(gain.before, gain.values, noise)
 
     def lists(self, states: Tensor) -> ShortLists:
         """Return, for each of m states (m, d_s), a short list of actions and the state's lowest expected reward.
@@ -297,18 +337,23 @@ class ConstrainedGains:
             feasible = torch.where(broken > 0, 0.0, feasible)
         height = mean - worst[:, None]
         chosen = torch.stack([((height + more * sd) * feasible.pow(power)).argmax(-1) for more, power in OPTIMISM], -1)
-        policy = self._search.best(states, POLICY_STARTS).actions[:, None]
+        policy = self._search.actions(states)[:, None]
         return ShortLists(torch.cat([policy, pool[chosen]], 1), worst)
 
     def _reward_moments(self, points: Tensor) -> tuple[Tensor, Tensor]:
-        posterior = self.belief.posterior
-        return posterior.mean(points), posterior.variance(points).sqrt()
+        return self.posteriors[0].mean(points), self.posteriors[0].variance(points).sqrt()
 
     def _allowed(self, points: Tensor) -> Tensor | None:
         """Return 1 for points (..., d) that satisfy the known limits and 0 for others; None if there are no limits."""
         if self.belief.space.feasible_set is None:
             return None
         return contains(self.belief.space, points).to(points)
+
+
+class ConstrainedMixture(MixtureGains):
+    """Constrained knowledge gradients under an average of models: the weighted means of the models' gains."""
+
+    includes_constraints = True  # as for a single model
 
 
 class ConstrainedStatesAhead:
