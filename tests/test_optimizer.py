@@ -261,6 +261,33 @@ def test_rewards_without_noise_at_the_same_point() -> None:
 # What is refused
 
 
+@dataclass(frozen=True)
+class Fixed:
+    """A proposal of given points."""
+
+    points: torch.Tensor
+
+    def propose(self, belief: Any, n: int, generator: Any, state: Any = None) -> Suggestion:
+        return Suggestion(self.points)
+
+
+@pytest.mark.parametrize(
+    ("points", "given"),
+    [
+        (torch.full((1, 3), 0.5), r"the shape \(1, 3\)"),
+        (torch.full((2, 2), 0.5), r"the shape \(2, 2\)"),
+        (torch.tensor([[0.5, 0.5, 0.5], [0.5, 1.5, 0.5]]), r"the coordinate 1\.5"),
+        (torch.full((2, 3), torch.nan), "the coordinate nan"),
+    ],
+)
+def test_wrong_suggestions_of_a_proposal(points: torch.Tensor, given: str) -> None:
+    optimizer = Optimizer(SPACE, method=Method("mine", "wrong", "none", Fixed(points), uses_model=False), initial=1)
+    told(optimizer, 1)
+    with pytest.raises(SettingError, match=rf"'mine' must suggest 2 points \(2, 3\) of the unit cube, but got {given}"):
+        optimizer.ask(2)
+    assert len(optimizer.trials) == 1
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

@@ -19,8 +19,11 @@ from conbo.reward_range import RewardRange
 from conbo.spaces import Space
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from conbo.belief import ModelLike
 
+ROUNDING = 1e-9  # tolerance of the bounds of the unit cube
 FEWEST_REWARDS = 4  # number of rewards from which on their mean is compared with `reward_range`
 _USE = "use 'pei', 'mts' or 'conbo', which take any."
 
@@ -59,6 +62,16 @@ def check_draws(name: str, method: Method | Listed, model: ModelLike) -> None:
     if method.draws_functions and not hasattr(model, "fit"):
         rule = f"'{name}' must have a model that can draw functions"
         raise SettingError(f"{rule}, but got the BoTorch model {model!r}: {_USE}")
+
+
+def check_suggestion(name: str, points: Tensor, n: int, n_columns: int) -> None:
+    """Raise SettingError unless the proposal of the method `name` suggests n points (n, n_columns) in the unit cube."""
+    rule = f"the proposal of '{name}' must suggest {n} points ({n}, {n_columns}) of the unit cube"
+    if tuple(points.shape) != (n, n_columns):
+        raise SettingError(f"{rule}, but got the shape {tuple(points.shape)}.")
+    outside = points[~((points >= -ROUNDING) & (points <= 1 + ROUNDING))]
+    if len(outside):
+        raise SettingError(f"{rule}, but got the coordinate {float(outside[0])}.")
 
 
 def check_finite(name: str, method: Method | Listed, space: Space, states: StateDistribution) -> None:

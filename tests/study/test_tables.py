@@ -158,6 +158,16 @@ def test_a_missing_column(tmp_path: Path) -> None:
         new_study().import_csv(path)
 
 
+def test_rows_of_another_study_keep_their_noise_variances() -> None:
+    study, again = new_study(), new_study()
+    for trial in study.ask(4):
+        if trial.number < 3:
+            study.tell(trial, trial.number, noise=0.1 * trial.number)
+    assert list(study.observations[0])[-2:] == ["status", "noise"]
+    assert again.add_trials(study.observations) == 3
+    assert [trial.noise for trial in again.trials] == [trial.noise for trial in study.trials[:3]]
+
+
 def test_noise_for_some_rows_only(tmp_path: Path) -> None:
     path = written(tmp_path / "noisy.csv", "s,k,x,n,reward,noise", "0.5,a,1,1,1.0,0.1", "0.5,a,1,1,1.0,")
     with pytest.raises(StudyError, match="line 3: `noise` must be given with every reward or with none"):

@@ -21,10 +21,13 @@ EXISTING_FOLDER = click.Path(path_type=Path, file_okay=False, exists=True)
 FILE = click.Path(path_type=Path, dir_okay=False)
 SOME_FAILED = 3
 _HOW_TO_READ = (
-    "Means over the complete runs ± standard error; mean rank at the last checkpoint (1 is best); how much a method\n"
-    "costs above `{against}` at the same seeds (positive is worse), with a bootstrap interval and the p-value of a\n"
-    "sign-flip test; the share of the method's evaluations from which on `{against}` stays at its final cost; the\n"
+    "Means over the complete runs ± standard error; mean rank at the last checkpoint (1 is best);{compared} the\n"
     "median time of a fit and of a suggestion."
+)
+_COMPARED = (
+    " how much a method\n"
+    "costs above `{against}` at the same seeds (positive is worse), with a bootstrap interval and the p-value of a\n"
+    "sign-flip test; the share of the method's evaluations from which on `{against}` stays at its final cost;"
 )
 
 _SHARED = (
@@ -263,12 +266,16 @@ def _check_picture(path: Path) -> None:
 def _show(folder: Path, against: str, plot: Path | None, problems: Sequence[str]) -> None:
     from conbo.experiments.run_file import read_folder
     from conbo.experiments.summary import caution, compare, table
+    from conbo.method_list import DEFAULT_METHOD
 
     runs = list(read_folder(folder).values())
     comparisons = compare(runs)
     if not comparisons:
         click.echo(f"No run in '{folder}' has a score yet.")
         return
+    known = dict.fromkeys(method for comparison in comparisons for method in comparison.costs)
+    if against not in known and against != DEFAULT_METHOD:
+        raise click.UsageError(f"--against must be one of {', '.join(known)}, but got '{against}'.")
     violations = compare([run for run in runs if any(c.violation is not None for c in run.checkpoints)], "violation")
     for comparison in sorted([*comparisons, *violations], key=lambda one: (one.problem, one.batch)):
         click.echo(f"\n{table(comparison, against)}")
@@ -276,7 +283,8 @@ def _show(folder: Path, against: str, plot: Path | None, problems: Sequence[str]
             continue
         if truth := _truth(comparison.problem, problems):
             click.echo(f"\n{truth}")
-    click.echo(f"\n{_HOW_TO_READ.format(against=against)}")
+    compared = _COMPARED.format(against=against) if against in known else ""
+    click.echo(f"\n{_HOW_TO_READ.format(compared=compared)}")
     if warning := caution(comparisons, against):
         click.echo(warning)
     if failed := [run for run in runs if run.failure is not None]:

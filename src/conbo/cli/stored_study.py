@@ -9,7 +9,6 @@ from conbo.direction import Direction, sign_of
 from conbo.errors import TrialError
 from conbo.outcome_constraints import LearnedSettings, OutcomeConstraints, check_constrained, read_constraints
 from conbo.record_fields import Fields, errors_about
-from conbo.spaces import Space
 from conbo.study.stored import open_stored
 from conbo.study.stored_fields import LARGEST_SEED
 from conbo.trials import Outcomes, Trial
@@ -58,10 +57,13 @@ class StoredStudy:
         A constraint that is a function of the user is not known here, so it is not checked.
         """
         learned, sign = LearnedSettings(self._constraints), sign_of(self.direction == "maximize")
-        with errors_about(self._records.origin):
-            space = Space.from_dict({key: value for key, value in self.space.items() if key != "feasible"})
-        completed = [t for t in self.trials if t.status == "completed" and learned.satisfied_by(t.measured)]
-        kept = [trial for trial in completed if space.is_feasible(trial.state, trial.action)]
+        kept = [t for t in self.trials if t.status == "completed" and learned.satisfied_by(t.measured)]
+        if self.space.get("constraints"):
+            from conbo.spaces import Space  # imports NumPy, which takes time
+
+            with errors_about(self._records.origin):
+                space = Space.from_dict({key: value for key, value in self.space.items() if key != "feasible"})
+            kept = [trial for trial in kept if space.is_feasible(trial.state, trial.action)]
         return max(kept, key=lambda trial: sign * float(trial.reward or 0), default=None)
 
     def tell(self, number: int, outcomes: Outcomes) -> None:

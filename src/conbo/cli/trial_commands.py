@@ -293,10 +293,10 @@ def export(
         return
     if output is not None:
         check_table(output)
-    from conbo.study.trial_rows import with_noise_and_errors
+    from conbo.study.trial_rows import with_errors
 
     study = stored_study(source, name)
-    rows, seed = with_noise_and_errors(study.trials), [SEED] if study.has_seeds else []
+    rows, seed = with_errors(study.trials), [SEED] if study.has_seeds else []
     usual = list(dict.fromkeys(["number", *study.parameters, *seed, "reward", "status", "error"]))
     if output is not None:
         write_rows(output, rows, usual)

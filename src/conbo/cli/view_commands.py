@@ -77,7 +77,7 @@ def status(arguments: tuple[str, ...], name: str | None, with_model: bool, as_js
         rows.append(("best reward", f"{shown(study.best.reward)}, of trial {study.best.number}"))
     elif counts["completed"]:
         rows.append(("best reward", "none, because all completed trials break a constraint"))
-    if failed := [trial for trial in trials if trial.status == "failed"]:
+    if failed := [trial for trial in trials if trial.status == "failed" and trial.error]:
         rows.append(("failure", f"the last was trial {failed[-1].number}: {failed[-1].error}"))
     if log is not None:
         rows.append(("beside it", f"{log} may hold the newest changes: copy the study with `conbo export --database`"))
@@ -170,7 +170,8 @@ def _answer_rows(learned: "Policy", path: Path, output: Path | None, extrapolate
 
     def with_state(row: dict[str, Any]) -> "tuple[dict[str, Any], dict[str, Value]]":
         given = parse_row(space.states, row)
-        return row, given if extrapolate else space.validate_state(given)
+        state = given if extrapolate else space.validate_state(given)
+        return row | given, state
 
     known = from_rows(path, placed, with_state)
     predictions = learned.predict_many([state for _, state in known], extrapolate=extrapolate)

@@ -34,9 +34,11 @@ FINAL_ROUND = "conbo.experiments.final_round"
 IGNORED = frozenset(
     {
         "conbo",
+        "conbo.acquisition.constrained_gain",
         "conbo.acquisition.per_cost",
         "conbo.constrained_search",
         "conbo.constraint_learner",
+        "conbo.constrained_steps",
         "conbo.constraint_text",
         "conbo.cost_learner",
         "conbo.cost_model",

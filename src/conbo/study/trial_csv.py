@@ -18,7 +18,7 @@ from conbo.study.spreadsheets import marked
 from conbo.study.trial_rows import MEASURED, has_seeds, measured_cells, measured_columns, observations
 from conbo.trials import Outcomes, Trial
 
-# columns of a CSV file that the rows of `observations` do not have
+# columns of a CSV file that the rows of `observations` do not have, or not always
 FILE_COLUMNS = ("noise", "error", "worker", "attempts", "started", "finished", "late")
 
 

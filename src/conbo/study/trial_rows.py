@@ -10,13 +10,15 @@ MEASURED = "outcome:"  # prefix of the columns of measured outcomes
 
 
 def observations(trials: Iterable[Trial]) -> list[dict[str, Any]]:
-    """The trials as rows of a table, all with the same columns, including one for seeds if any trial has a seed.
+    """The trials as rows of a table, all with the same columns.
 
-    If a parameter has the same name as the column of an outcome, the column holds the parameter, not the outcome.
+    There is a column for seeds, and one for noise variances, if any trial has one. If a parameter has the name of the
+    column of a noise variance or an outcome, the column holds the parameter.
     """
     known = list(trials)
     measured, seeded = measured_columns(known), has_seeds(known)
-    return [_observation(trial, measured, seeded) for trial in known]
+    noisy = any(trial.noise is not None for trial in known)
+    return [_observation(trial, measured, seeded, noisy) for trial in known]
 
 
 def has_seeds(trials: Iterable[Trial]) -> bool:
@@ -24,20 +26,16 @@ def has_seeds(trials: Iterable[Trial]) -> bool:
     return any(trial.seed is not None for trial in trials)
 
 
-def with_noise_and_errors(trials: Iterable[Trial]) -> list[dict[str, Any]]:
-    """The rows of `observations`, plus a column `error` and, if any trial has a noise variance, a column `noise`.
+def with_errors(trials: Iterable[Trial]) -> list[dict[str, Any]]:
+    """The rows of `observations`, plus a column `error`: the message of a failed trial, and None for other trials.
 
-    `error` holds the message of a failed trial, and None for other trials. If a parameter is called `noise` or `error`,
-    the column of that name holds the parameter instead.
+    If a parameter is called `error`, the column of that name holds the parameter instead.
     """
     known, rows = list(trials), []
-    noisy = any(trial.noise is not None for trial in known)
     for trial, row in zip(known, observations(known), strict=True):
-        more: dict[str, Any] = {"noise": trial.noise} if noisy else {}
-        more |= {"error": trial.error if trial.status == "failed" else None}
-        after = list(row).index("status") + 1
-        first, last = list(row.items())[:after], list(row.items())[after:]
-        rows.append(dict(first) | {name: cell for name, cell in more.items() if name not in row} | dict(last))
+        outcomes = {name: row.pop(name) for name in measured_columns(known) if name not in trial.point}
+        error = {} if "error" in row else {"error": trial.error if trial.status == "failed" else None}
+        rows.append(row | error | outcomes)
     return rows
 
 
@@ -55,8 +53,9 @@ def measured_cells(row: Mapping[Any, Any], parameters: Container[str]) -> dict[s
     return {column.removeprefix(MEASURED): row[column] for column in columns if row[column] not in (None, "")}
 
 
-def _observation(trial: Trial, measured: Mapping[str, str], seeded: bool) -> dict[str, Any]:
+def _observation(trial: Trial, measured: Mapping[str, str], seeded: bool, noisy: bool) -> dict[str, Any]:
     seed = {SEED: trial.seed} if seeded else {}
     point = {**trial.state, **trial.action, **seed}
     row = {"number": trial.number, **point, "reward": trial.reward, "status": trial.status}
+    row |= {"noise": trial.noise} if noisy and "noise" not in row else {}
     return row | {column: trial.measured.get(name) for column, name in measured.items() if column not in row}

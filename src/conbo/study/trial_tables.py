@@ -39,7 +39,8 @@ class TrialTables:
     def observations(self) -> list[dict[str, Any]]:
         """All trials as rows of a table: number, states, actions, seed if there are seeds, reward and status.
 
-        Other measured outcomes are in columns such as `outcome:wait`, which are None for a trial without that outcome.
+        There is also the noise variance if any trial has one. Other measured outcomes are in columns such as
+        `outcome:wait`, which are None for a trial without that outcome.
         """
         return observations(self.trials)
 
