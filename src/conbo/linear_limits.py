@@ -8,9 +8,6 @@ A parameter's value, in the user's units, is linear in its column u_i, or expone
 of a limit is a flat or curved surface in the unit cube.  An equality becomes two limits.  Each limit is divided by its
 range over the cube, so that slacks are of the order of one.
 
-Rounding errors are relative to a parameter's range or, on a log scale, to its value.  So a limit's margin and tolerance
-are multiplied by its `reach`, which is small where the values on log scales are small.
-
 Feasible points are found by alternating projections, for many rows at once.  If these do not converge, a mixed-integer
 linear program finds the nearest feasible point (SciPy's HiGHS, imported only when needed).
 """
@@ -27,10 +24,10 @@ from numpy.typing import NDArray
 from conbo.constraint_text import LinearConstraint
 from conbo.parameters import Array, Categorical, Integer, Parameter, Real
 
-ROUNDING = 1e-9  # tolerance of a limit on real parameters, as a fraction of its reach
+ROUNDING = 1e-9  # tolerance of a limit on real parameters; slacks are of the order of one
 STEP_SHARE = 1e-3  # tolerance of a limit on integers alone, as a fraction of what one step of an integer changes
-# slack of a projected point, as a fraction of the limit's reach, so that the limit also holds in the user's arithmetic
-MARGIN = 1e-10
+MARGIN = 1e-10  # slack of a projected point, so that it also satisfies the limit in the user's own arithmetic
+COARSE = 0.01  # largest tolerance, as a fraction of the smallest bound or value, that is called small
 SWEEPS = 60  # largest number of sweeps of alternating projections
 # least range of a parameter as a fraction of its largest absolute value, because rounding errors grow with that value
 LARGE = 1e-6
@@ -47,10 +44,8 @@ class LinearLimits:
     owner: NDArray[np.int64]  # (J,), index of the constraint that each limit belongs to
     coefficients: Array  # (J, d), of the values in the user's units, divided by the limit's range over the cube
     bounds: Array  # (J,), largest allowed sums of coefficients times values, divided in the same way
-    # (J,), as fractions of the reach: the least slack of projected points, which is zero for equalities and for limits
-    # on integers alone, and how far a slack may be below zero because of rounding errors
-    margins: Array
-    rounding: Array
+    margins: Array  # (J,), least slack of projected points; zero for equalities and for limits on integers alone
+    rounding: Array  # (J,), tolerance: a slack may be this far below zero because of rounding errors
 
     @cached_property
     def scales(self) -> tuple[Array, Array, Array]:
@@ -92,43 +87,22 @@ class LinearLimits:
 
     def slack(self, points: Array) -> Array:
         """Return the slacks (..., J) of points (..., d): by how much they satisfy each of the J limits."""
-        return self._slack(self.values(points))
+        return self.bounds - self.used(points)
 
-    def _slack(self, values: Array) -> Array:
-        """Return the slacks (..., J) of points with values (..., d) in the user's units."""
-        return self.bounds - values @ self.coefficients.T
-
-    def reach(self, values: Array) -> Array:
-        """Return how large the terms of each of the J limits can be near values (..., d) in the user's units: (..., J).
-
-        It is the sum of the terms' absolute values on log scales, and of the terms' ranges on linear scales.  It is at
-        most about one, and one for limits without a log scale and for limits on integers alone.
-        """
-        fixed, varying = self._reaches
-        return fixed + np.abs(values) @ varying.T if self.curved else np.ones(len(fixed))
-
-    @cached_property
-    def _reaches(self) -> tuple[Array, Array]:
-        """The parts of `reach`: that of the linear scales (J,), and the factors of the values on log scales (J, d)."""
-        real = np.array([isinstance(p, Real) for p in self.parameters])
-        terms = np.abs(self.coefficients)
-        on_log = (self.scales[2] > 0) & ((terms > 0) & real).any(-1, keepdims=True)
-        sizes = np.array([0.0 if isinstance(p, Categorical) else _size(p) for p in self.parameters])
-        return np.where(on_log, 0.0, terms * sizes).sum(-1), np.where(on_log, terms, 0.0)
+    def allows(self, slack: Array) -> Flags:
+        """Return whether points with given slacks (..., J) satisfy all J limits, up to rounding errors."""
+        return np.asarray((slack >= -self.rounding).all(-1))
 
     def contains(self, points: Array) -> Flags:
         """Return whether each point (..., d) satisfies all limits, up to rounding errors."""
-        values = self.values(points)
-        return np.asarray((self._slack(values) >= -self.rounding * self.reach(values)).all(-1))
+        return self.allows(self.slack(points))
 
     def contains_strictly(self, points: Array) -> Flags:
         """Return whether each point (..., d) satisfies all limits, without a tolerance for rounding errors.
 
         Equalities, and limits that involve only integers, still have a tolerance.
         """
-        values = self.values(points)
-        tolerance = np.where(self.margins > 0, 0.0, self.rounding * self.reach(values))
-        return np.asarray((self._slack(values) >= -tolerance).all(-1))
+        return np.asarray((self.slack(points) >= np.where(self.margins > 0, 0.0, -self.rounding)).all(-1))
 
     def normals(self, points: Array) -> Array:
         """Return the outward normals (..., J, d) of the J limits at points (..., d): negated gradients of slacks."""
@@ -157,24 +131,20 @@ class LinearLimits:
     def _alternate(self, points: Array, movable: Flags, margins: Array) -> Array:
         """Move points (n, d) by alternating projections, within the unit cube, so that they satisfy the J limits.
 
-        `margins` (J,) holds a small or zero margin for each limit, as a fraction of its reach.  A projection is a
-        Newton step for one limit: if the slack is less than half of the limit's margin, the step raises it to about
-        this margin.  Only the columns flagged by `movable` (d,) change.
+        `margins` (J,) holds a small or zero margin for each limit.  A projection is a Newton step for one limit: if the
+        slack is less than half of the limit's margin, the step raises it to about this margin.  Only the columns
+        flagged by `movable` (d,) change.
         """
         open_rows = np.arange(len(points))
         for _ in range(SWEEPS):
             moving = points[open_rows]
-            for limit, share in enumerate(margins):
-                values = self.values(moving)
-                margin = share * self.reach(values)[..., limit]
-                missing = margin - (self.bounds[limit] - values @ self.coefficients[limit])
+            for limit, margin in enumerate(margins):
+                missing = margin - (self.bounds[limit] - self.values(moving) @ self.coefficients[limit])
                 rows = np.flatnonzero(missing > margin / 2)  # the slack is less than half of the margin
                 if len(rows):
                     moving[rows] = self._step_inside(moving[rows], limit, missing[rows], movable)
             points[open_rows] = moving
-            values = self.values(moving)
-            least = np.where(margins > 0, margins / 2, -self.rounding / 2) * self.reach(values)
-            short = (self._slack(values) < least).any(-1)
+            short = (self.slack(moving) < np.where(margins > 0, margins / 2, -self.rounding / 2)).any(-1)
             open_rows = open_rows[short]
             if not len(open_rows):
                 break
@@ -200,9 +170,7 @@ class LinearLimits:
         parameter = self.parameters[column]
         if isinstance(parameter, Categorical):
             return points[:, column], points[:, column]
-        values = self.values(points)
-        value = parameter.scale.from_unit(points[:, column])
-        slack = self._slack(values) - self.margins * self.reach(values)
+        value, slack = parameter.scale.from_unit(points[:, column]), self.slack(points) - self.margins
         coefficient = self.coefficients[:, column]
         rising, falling = coefficient > 0, coefficient < 0
         room = np.maximum(slack, 0.0)
@@ -220,10 +188,8 @@ class LinearLimits:
         """
         low, high = self._ends()
         fixed = self.values(np.where(movable, 0.0, points)) * ~movable
-        ends = np.where(self.coefficients > 0, low, high) * movable  # (J, d), the movable values that use least
-        slack = self.bounds - fixed @ self.coefficients.T - (self.coefficients * ends).sum(-1)
-        reach = self._reaches[0] + np.einsum("njd,jd->nj", np.abs(fixed[:, None] + ends), self._reaches[1])
-        return np.asarray((slack >= -self.rounding * reach).all(-1))
+        least = np.minimum(self.coefficients * low, self.coefficients * high)[:, movable].sum(-1)
+        return self.allows(self.bounds - fixed @ self.coefficients.T - least)
 
     def redundant(self) -> list[int]:
         """Return the indices of constraints that have no effect.
@@ -239,6 +205,19 @@ class LinearLimits:
         earlier = (self.bounds[:, None] > self.bounds + ROUNDING) | np.tri(len(same), k=-1, dtype=bool)
         idle |= (looser & earlier & (self.owner[:, None] != self.owner)).any(-1)
         return [number for number in range(len(self.constraints)) if idle[self.owner == number].all()]
+
+    def coarse(self) -> list[int]:
+        """Return the indices of constraints with a tolerance that is not small where they matter.
+
+        The tolerance is a fraction of the limit's range.  On log scales with a wide range, it may exceed the bound and
+        the values themselves, where these are small.
+        """
+        _, _, log_ratio = self.scales
+        terms = np.abs(self.coefficients)
+        curved = ((terms > 0) <= (log_ratio > 0)).all(-1)  # only parameters on log scales are limited
+        smallest = np.maximum(np.abs(self.bounds), terms @ np.abs(self._ends()[0]))
+        owners = self.owner[curved & (self.rounding > COARSE * smallest)]
+        return sorted(set(owners.tolist()))
 
     def _ends(self) -> tuple[Array, Array]:
         """Return the least and the largest value (d,) of every column, in the user's units; zeros for categories."""
@@ -311,8 +290,7 @@ class RowLimits:
         """
         points = self._points(x, rows)
         first = points.shape[1] - x.shape[1]
-        margins = self.limits.margins * self.limits.reach(self.limits.values(points))
-        gaps = np.maximum(self.limits.slack(points) - margins, 0.0)
+        gaps = np.maximum(self.limits.slack(points) - self.limits.margins, 0.0)
         normals = self.limits.normals(points)
         if self.movable is not None:
             normals = np.where(self.movable, normals, 0.0)

@@ -88,7 +88,7 @@ def check_constraint(
 
 
 def check_limits(feasible: FeasibleSet) -> None:
-    """Raise SpaceError if no point satisfies all linear constraints, and warn about redundant constraints."""
+    """Raise SpaceError if no point satisfies all linear constraints; warn about redundant and coarse constraints."""
     if feasible.limits is None:
         return
     texts = [repr(constraint.text) for constraint in feasible.limits.constraints]
@@ -102,5 +102,11 @@ def check_limits(feasible: FeasibleSet) -> None:
         warnings.warn(
             f"the constraint {texts[number]} changes nothing: the ranges, or another constraint, say as much.",
             RedundantConstraintWarning,
+            stacklevel=5,
+        )
+    for number in feasible.limits.coarse():
+        warnings.warn(
+            f"the constraint {texts[number]} cannot be checked where its parameters are small, because their log "
+            "scales are too wide: narrow the ranges.",
             stacklevel=5,
         )

@@ -53,6 +53,10 @@ def test_bench_of_a_method_for_finitely_many_states_and_actions(conbo):
 
 def test_summary_runs_nothing_plots_and_packs(conbo):
     conbo("bench", "branin", "-m", "uniform", "-m", "knn", *SMALL, "--out", "runs")
+    assert "costs above" not in conbo("bench", "--summary", "runs").output  # there is no run of conbo
+    assert "costs above `knn` at the same seeds" in conbo("bench", "--summary", "runs", "--against", "knn").output
+    refused = conbo("bench", "--summary", "runs", "--against", "nope")
+    assert (refused.exit_code, "--against must be one of" in refused.output) == (2, True)
     result = conbo("bench", "--summary", "runs", "--plot", "costs.png", "--pack", "packed/runs.jsonl.xz")
     assert result.exit_code == 0, result.output
     assert "The picture is in costs.png" in result.output

@@ -7,6 +7,7 @@ from conbo.experiments.botorch_contextual import BotorchContextual
 from conbo.experiments.grid_search import GridSearch
 from conbo.experiments.origin import code_lines, code_of, imports_of, is_stale, modules_of, origin_of
 from conbo.experiments.paper_figures import FIGURES
+from conbo.experiments.problem_names import load_problem
 from conbo.experiments.run_file import Origin, Run
 from conbo.experiments.staleness import NO_RECORD, OTHER_RECIPE, stale_table, state_counts, why_stale
 from conbo.method_table import METHODS
@@ -69,6 +70,12 @@ def test_words_do_not_change_a_fingerprint(tmp_path, monkeypatch):
     lines("__init__", "")
     lines("importing_words", "from conbo import first_words\nif TYPE_CHECKING:\n    from conbo.third_words import f\n")
     assert imports_of("conbo.importing_words") == {"conbo.first_words"}
+
+
+def test_no_recorded_run_has_what_its_fingerprint_leaves_out():
+    problems = {task.settings.problem for figure in FIGURES.values() for task in figure.tasks()}
+    loaded = [load_problem(name) for name in problems]
+    assert not any(one.outcome_constraints or one.space.feasible_set for one in loaded)
 
 
 def test_checks_of_settings_do_not_change_a_fingerprint(tmp_path, monkeypatch):

@@ -101,6 +101,27 @@ def test_a_uri_of_sqlite_is_found_again(name: str, tmp_path: Path, monkeypatch: 
     assert [len(open_study(path).trials) for path in tmp_path.glob("*.db")] == [2]
 
 
+@pytest.mark.parametrize(
+    "uri",
+    ["file:x?mode=memory&cache=shared&uri=true", "file::memory:?cache=shared&uri=true", "file:/y?vfs=memdb&uri=true"],
+)
+def test_a_uri_may_name_a_database_in_memory(uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    study = Study(SPACE, method="uniform", storage=f"sqlite:///{uri}")
+    study.run(lambda state, action: action["x"], 2, progress=False)
+    assert len(study.trials) == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no colons in file names")
+def test_a_name_that_only_looks_like_a_uri(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    storage = "sqlite:///file:v.db?uri=false"
+    Study(SPACE, method="uniform", storage=storage).ask()
+    assert study_names(storage) == ["default"]
+    assert (tmp_path / "file:v.db").is_file()
+
+
 def test_paths_that_cannot_be_used(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match=r"`storage` must not contain the character NUL, but got 'a\\x00b\.db'"):
         Study(SPACE, storage="a\0b.db")

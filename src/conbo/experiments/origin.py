@@ -79,6 +79,7 @@ IGNORED = frozenset(
         "conbo.rounding",
         "conbo.setting_conflicts",
         "conbo.setting_rules",
+        "conbo.space_limits",
         "conbo.study_summary",
     }
 )

@@ -12,10 +12,11 @@ from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 from sqlalchemy import URL, Connection, Engine, StaticPool, create_engine, func, make_url, select, text
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+from sqlalchemy.util import asbool
 
 from conbo.errors import SettingError, StorageError
 from conbo.study.schema import migrate, newest_version, schema_version
@@ -67,13 +68,13 @@ class Database:
 
     def __init__(self, storage: Storage | None) -> None:
         self.url = _url(storage)
-        self.in_memory = self._sqlite and self.url.database in (None, "", ":memory:")
+        self.path = _file_of(self.url) if self._sqlite else None  # of the SQLite file; None for memory or a server
+        self.in_memory = self._sqlite and self.path is None
         # name for messages, without a password
         self.name = f"'{self.url.database if self._sqlite else self.url.set(query={}).render_as_string()}'"
         self._lock = threading.Lock()  # held during a transaction, so that one connection is enough
         self.n_transactions = 0  # number of transactions since the database was opened
         self._checkpointed = float("-inf")  # time of the last checkpoint, by time.monotonic
-        self.path = _file_of(self.url) if self._sqlite else None  # of the SQLite file; None for memory or a server
         try:
             cut_off = self.path is not None and is_cut_off(self.path)
         except OSError as error:
@@ -241,7 +242,7 @@ class Database:
 
     def _hint(self, error: BaseException) -> str:
         """A hint at why an SQLite file cannot be opened or written, for the error message; empty if there is none."""
-        kind, path = getattr(error, "sqlite_errorname", ""), Path(str(self.url.database))
+        kind, path = getattr(error, "sqlite_errorname", ""), Path(self.path or "")
         if kind.startswith("SQLITE_IOERR"):
             return " (the disk may be full)"
         if not kind.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY")):
@@ -336,8 +337,11 @@ def _url(storage: Storage | None) -> URL:
 def _file_of(url: URL) -> str | None:
     """The absolute path of the file that a URL of SQLite names; None for a database in memory."""
     name = url.database or ":memory:"
-    if "uri" in url.query:  # the database is itself a URI, such as file:study.db
-        name = ":memory:" if url.query.get("mode") == "memory" else unquote(urlsplit(name).path)
+    if asbool(url.query.get("uri", False)):  # the database is itself a URI, such as file:study.db
+        from urllib.request import url2pathname  # takes time to import
+
+        in_memory = url.query.get("mode") == "memory" or url.query.get("vfs") == "memdb"
+        name = ":memory:" if in_memory else url2pathname(urlsplit(name).path)
     return None if name == ":memory:" else os.path.abspath(name)
 
 
