@@ -37,7 +37,6 @@ from conbo.prior_belief import fit_with_prior
 from conbo.proposals import Suggestion
 from conbo.proposals.maximizer import Maximizer
 from conbo.reward_range import RewardRange, maximized
-from conbo.setting_conflicts import check_suggestion
 from conbo.spaces import Array, Point, Space
 from conbo.study_summary import StudySummary, summarize
 from conbo.threads import threads_for
@@ -102,7 +101,6 @@ class Learner:
         began = time.monotonic()
         with threads_for(len(belief.observations)):
             suggestion = method.proposal.propose(belief, n, generator, given_state)
-        check_suggestion(method.name, suggestion.points, n, self._space.n_state_dims + self._space.n_action_dims)
         suggestion = replace(suggestion, points=suggestion.points.cpu())
         LOG.debug("Chose %d points by '%s' in %.2f s.", n, method.name, time.monotonic() - began)
         if self._space.feasible_set is not None:  # suggestions are feasible even if the method ignores limits

@@ -24,7 +24,7 @@ from conbo.notices import LOG
 from conbo.outcome_constraints import DEFAULT_CONFIDENCE, Failures, LearnedSettings, OutcomeConstraints
 from conbo.prior_study import PriorStudy
 from conbo.reward_range import RewardRange, checked_range
-from conbo.setting_conflicts import check_draws, check_finite, check_model, check_together
+from conbo.setting_conflicts import check_draws, check_finite, check_model, check_suggestion, check_together
 from conbo.setting_rules import at_least, check_settings, with_new_choices
 from conbo.spaces import Point, Space, Value
 from conbo.state_distributions import RecipeLike
@@ -233,6 +233,7 @@ class Optimizer:
             rows = design_points(self.space, self.states, design_seed(self.seed), first, n, given)
         else:
             suggestion = self.learner.propose(known, n, suggestion_seed(self.seed, first), given)
+            check_suggestion(self.method, suggestion.points, n, self.space.n_state_dims + self.space.n_action_dims)
             rows, gain = suggestion.points.numpy(), suggestion.expected_gain
             cost = None if suggestion.expected_costs is None else float(suggestion.expected_costs.sum())
             seeds = suggestion.seeds or [None] * n
