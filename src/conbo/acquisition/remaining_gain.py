@@ -34,9 +34,7 @@ def best_gains(belief: Belief, states: Tensor, actions: Tensor) -> tuple[Tensor,
         points = belief.snap(points)
     with threads_for(len(belief.observations)), torch.no_grad():
         gradient = HybridKG().build(belief, generator)
-        accurate = gradient.at(
-            states[:, None]
-        )  # prepares all states at once, which saves time if constraints are learned
+        accurate = gradient.at(states[:, None])  # prepares all states at once, also for `rough`
         rough = torch.stack([gradient.rough(s[None])(p)[:, 0] for s, p in zip(states, points, strict=True)])
         chosen = rough.topk(FINALISTS, -1).indices  # (m, finalists)
         finalists = points.gather(1, chosen[..., None].expand(-1, -1, points.shape[-1]))
