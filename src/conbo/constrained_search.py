@@ -61,15 +61,16 @@ class ConstrainedSearch:
         """Find, for each state (m, d_s), the best action that satisfies the constraints with the required confidence.
 
         If no such action is found, the result is the action, among those found, that most probably satisfies the
-        constraints.  A first search, of at most `steps` iterations, ignores the constraints.  In states where its
-        result lacks the required confidence, further local searches start from this result and from at most `starts`
-        good actions of the pool.
+        constraints.  A first search, with `starts` local searches of at most `steps` iterations, ignores the
+        constraints.  In states where its result lacks the required confidence, further local searches start from this
+        result and from at most `starts` good actions of the pool.
         """
         chunk = max(1, MOST_POINTS // (len(self.actions) + EVEN))
         return BestActions.joined([self._best(some, starts, steps) for some in states.split(chunk)])
 
     def _best(self, states: Tensor, starts: int, steps: int) -> BestActions:
-        free = snap_actions(self.space, self.search.best(states, 1, steps).actions, states)
+        unlimited = self.search.best(states, starts, steps)
+        free = snap_actions(self.space, unlimited.actions, states)
         width = 2 * (min(starts, len(self.actions) + EVEN) + 1)  # starts and ends
         found = free[:, None].expand(-1, width, -1).clone()
         scores = self._scores(states, free[:, None])
@@ -80,7 +81,10 @@ class ConstrainedSearch:
             found[unsure], scores[unsure] = self._searched(states[unsure], free[unsure], starts)
         best = scores.argmax(-1, keepdim=True)
         chosen = found.gather(1, best[..., None].expand(-1, -1, free.shape[-1]))[:, 0]
-        return BestActions(chosen, self.posterior.mean(torch.cat([states, chosen], -1)), found)
+        # other maxima without constraints may be the best actions of similar states
+        others = snap_actions(self.space, unlimited.basins, states[:, None])
+        basins = torch.cat([found, others], 1)
+        return BestActions(chosen, self.posterior.mean(torch.cat([states, chosen], -1)), basins)
 
     def _searched(self, states: Tensor, free: Tensor, starts: int) -> tuple[Tensor, Tensor]:
         """Search in each of m states (m, d_s) for good actions that satisfy the constraints.

@@ -58,6 +58,22 @@ def test_every_state_gets_an_action_that_keeps_constraints_whatever_was_asked_be
         assert prediction.action["x"] == pytest.approx(min(0.7, (5.2 - 0.2 * s) / 2), abs=0.01)
 
 
+def test_an_action_does_not_depend_on_what_was_asked_before() -> None:
+    study = conbo.Study(
+        SPACE, method="uniform", model=FIXED, outcome_constraints={"wait": conbo.AtMost(0.3)}, confidence=0.3
+    )
+    study.run(
+        lambda s, x: {"reward": math.sin(14 * x["x"] + 4 * s["s"]) + 0.3 * x["x"], "wait": x["x"] - s["s"]},
+        evaluations=14,
+        progress=False,
+    )
+    policy = study.policy()
+    after_others = [policy({"s": k / 10})["x"] for k in range(10, -1, -1)][::-1]
+    for k, action in enumerate(after_others):
+        policy.wipe_cache()
+        assert action == pytest.approx(policy({"s": k / 10})["x"], abs=1e-3)
+
+
 def test_where_all_actions_break_a_constraint_the_one_that_most_probably_keeps_it_is_taken() -> None:
     study = conbo.Study(SPACE, method="uniform", model=FIXED, outcome_constraints={"wait": conbo.AtMost(4.9)})
     study.run(lambda s, x: {"reward": x["x"], "wait": 5 + x["x"]}, evaluations=16, progress=False)
@@ -151,6 +167,23 @@ def test_an_earlier_study_teaches_the_constraints_too(tmp_path: Path) -> None:
 
 def load(folder: Path) -> Any:
     return conbo.load_policy(folder / "policy.json")
+
+
+def test_a_saved_policy_as_a_prior_knows_the_outcomes(tmp_path: Path) -> None:
+    earlier = new_study(method="uniform")
+    earlier.run(evaluated, 12, progress=False)
+    earlier.add_trial({"s": 0.5}, {"x": 0.5}, 0.5, outcomes={"wait": 0.5, "other": 2.0})  # only this trial has it
+    policy = earlier.policy()
+    policy.save(tmp_path / "policy.json")
+    predictions = []
+    for prior in (policy, load(tmp_path)):
+        study = new_study(prior=prior, method="uniform")
+        study.run(evaluated, 2, progress=False)
+        predictions.append(study.policy().predict({"s": 0.2}))
+    assert predictions[1].action["x"] == pytest.approx(predictions[0].action["x"], abs=1e-4)
+    assert predictions[1].probability == pytest.approx(predictions[0].probability, abs=1e-4)
+    other = load(tmp_path).belief.observations.measured["other"]
+    assert (other.isfinite().sum(), other[-1]) == (1, 2.0)
 
 
 def test_a_prior_that_knows_nothing_of_the_outcomes() -> None:

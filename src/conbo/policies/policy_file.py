@@ -84,6 +84,8 @@ def to_record(belief: Belief, maximize: bool, recipe: PolicyRecipe | None) -> di
         content["predictive"] = _members_record(predictive)
     if observations.seeds is not None:
         content["seeds"] = {"values": observations.seeds.values.tolist(), "total": observations.seeds.total}
+    if observations.measured:  # from which a study learns whose prior this policy is
+        content["measured"] = {name: _measured_record(values) for name, values in observations.measured.items()}
     if belief.constraints is not None:
         content["constraints"] = _constraints_record(belief.constraints)
     return sealed(content, belief.space.feasible)
@@ -103,7 +105,8 @@ def from_record(
     rewards = _tensor(record["rewards"])
     points = _tensor(record["points"]).reshape(len(rewards), space.n_state_dims + space.n_action_dims)
     known = None if record["reward_noise"] is None else _tensor(record["reward_noise"])
-    observations = Observations(points, rewards, pending=points[:0], noise=known, seeds=_seeds(record.get("seeds")))
+    measured = {name: _measured(one, len(rewards)) for name, one in record.get("measured", {}).items()}
+    observations = Observations(points, rewards, points[:0], known, measured, seeds=_seeds(record.get("seeds")))
     seen = standardized(observations, shift, scale)
     reader, prior = kernel or read_kernel, record.get("prior")
     posterior = _with_prior(prior, members(record), space, seen, reader)
@@ -303,6 +306,19 @@ def _noise(record: float | Mapping[str, Any], space: Space) -> float | Heterosce
         return float(record)
     columns = Columns(space.state_categories + space.action_categories)
     return HeteroscedasticNoise(columns, record["log_level"], _tensor(record["slopes"]))
+
+
+def _measured_record(values: Tensor) -> dict[str, Any]:
+    """The record of an outcome, which is NaN in the trials that were not told it."""
+    known = values.isfinite()
+    return {"rows": known.nonzero()[:, 0].tolist(), "values": values[known].tolist()}
+
+
+def _measured(record: Mapping[str, Any], n: int) -> Tensor:
+    """The outcome (n,) of a record, with NaN in the trials that were not told it."""
+    values = torch.full((n,), torch.nan, dtype=torch.float64)
+    values[torch.tensor(record["rows"], dtype=torch.long)] = _tensor(record["values"])
+    return values
 
 
 def _seeds(record: Mapping[str, Any] | None) -> Seeds | None:

@@ -144,7 +144,7 @@ def _check_constraints(learned: Fields, space: Space) -> None:
 
 
 def _check_seal(record: Fields, model: Collection[str]) -> None:
-    optional = ("seeds", "constraints", "prior", *(["predictive"] if "members" in model else []))
+    optional = ("seeds", "measured", "constraints", "prior", *(["predictive"] if "members" in model else []))
     record.only(("format", "conbo", "checksum", "policy", *_CONTENT, *model), optional)
     writer, expected = record.text("conbo"), record.text("checksum")
     content = {name: value for name, value in record.record.items() if name != "checksum"}
@@ -183,6 +183,11 @@ def _check_observations(record: Fields, n_dims: int, prior: Sequence[float]) -> 
             seeds.whole("total", least=2)
     if record.has("reward_noise"):
         record.numbers("reward_noise", len(rewards), least=0)
+    if record.has("measured"):
+        measured = record.fields("measured")
+        for name in measured.record:
+            outcome = measured.fields(name).only(("rows", "values"))
+            outcome.numbers("values", len(outcome.wholes("rows", most=len(rewards) - 1)))
 
 
 def _check_members(record: Fields, name: str, space: Space, own_kernel: bool) -> None:
