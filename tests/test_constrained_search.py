@@ -83,26 +83,17 @@ def test_tiny_probabilities_have_levels_slopes_and_an_order() -> None:
 
 
 def test_levels_are_continuous_where_their_computation_changes() -> None:
-    logs = LOWEST + torch.tensor([-1e-9, 1e-9], dtype=torch.float64)
-    margins = torch.from_numpy(ndtri_exp(logs.numpy()))
-    belief = constrained(SPACES["real"])
-    learned = belief.constraints
+    learned, point = constrained(SPACES["real"]).constraints, tensor([[0.4, 0.7]])
     assert learned is not None
-    points = torch.zeros(2, 2, dtype=torch.float64)
-    fixed = replace(learned, outcomes=(_Fixed(margins),))  # type: ignore[arg-type]
-    level, rise = fixed.levels(points)
-    torch.testing.assert_close(level, margins, rtol=1e-5, atol=0)
-    torch.testing.assert_close(rise[0], rise[1], rtol=1e-2, atol=0)
-
-
-class _Fixed:
-    """A constraint whose margins are given, with the slope one in every coordinate."""
-
-    def __init__(self, margins: Tensor) -> None:
-        self.given, self.averaged = margins, self
-
-    def margins_and_gradients(self, points: Tensor) -> tuple[Tensor, Tensor]:
-        return self.given, torch.ones_like(points)
+    one = learned.outcomes[0]
+    mean, sd = float(one.posterior.mean(point)), float(one.posterior.variance(point).sqrt())
+    found = []
+    for nearly in (LOWEST - 1e-6, LOWEST + 1e-6):
+        margin = float(ndtri_exp(nearly))
+        level, rise = replace(learned, outcomes=(replace(one, threshold=mean - margin * sd),)).levels(point)
+        assert float(level) == pytest.approx(margin, rel=1e-5)
+        found.append(rise)
+    torch.testing.assert_close(*found, rtol=1e-2, atol=1e-6)
 
 
 def test_one_posterior_beside_the_others_says_whether_evaluations_succeed() -> None:

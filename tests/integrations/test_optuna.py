@@ -15,7 +15,7 @@ from optuna.samplers import BaseSampler
 from optuna.testing.pytest_samplers import BasicSamplerTestCase, RelativeSamplerTestCase, SingleOnlySamplerTestCase
 from optuna.trial import Trial, TrialState
 
-from conbo import AtMost, Triangular, Weights, load_policy, open_study
+from conbo import AtMost, Categorical, Triangular, Weights, load_policy, open_study
 from conbo.errors import ConboError, RewardError, SettingError, SpaceError, StudyError
 from conbo.integrations.optuna import ConboSampler, from_optuna, policy
 from conbo.integrations.optuna_space import common_distributions, space_of
@@ -184,7 +184,7 @@ def test_choices_and_steps_survive() -> None:
     assert {repr(trial.params["a"]) for trial in study.trials} == {"None", "True", "2"}
     space = from_optuna(study).space
     assert (list(space.states), list(space.actions)) == (["b"], ["a", "c"])
-    assert space.actions["a"].choices == ("None", True, 2)  # type: ignore[union-attr]
+    assert space.actions["a"] == Categorical(["None", True, 2])
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_choices_that_conbo_rejects_become_texts(
     assert {trial.params["k"] for trial in study.trials} <= set(choices)
     assert not caplog.records
     found = policy(study)
-    assert found.belief.space.actions["k"].choices == tuple(made)  # type: ignore[union-attr]
+    assert found.belief.space.actions["k"] == Categorical(made)
     assert found({"s": 0.5})["k"] in made
     assert f"The choices of 'k' are {made} in conbo" in caplog.text
 

@@ -21,7 +21,6 @@ import numpy as np
 from conbo.direction import Direction
 from conbo.errors import ConboError, PointError, RewardError, SettingError, StudyError
 from conbo.method_list import DEFAULT_METHOD, Method, listed
-from conbo.notices import LOG
 from conbo.optimizer import Optimizer
 from conbo.outcome_constraints import DEFAULT_CONFIDENCE, AtMost, LearnedSettings, checked_confidence
 from conbo.setting_rules import at_least, refuse_given
@@ -44,13 +43,13 @@ except ModuleNotFoundError as error:
 
 from conbo.integrations.optuna_space import (
     common_distributions,
-    in_strings,
     on_steps,
     parameter_of,
     params_of,
     point_of,
     space_of,
     steps_of,
+    warn_of_strings,
 )
 from conbo.integrations.optuna_trials import CONSTRAINTS, SUGGESTED, constraints_of, trials_of
 
@@ -265,7 +264,7 @@ def policy(study: optuna.Study, states: StatesLike | None = None) -> Policy:
     distributions = common_distributions(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))
     if not distributions:
         raise ConboError("a policy needs at least one completed trial, but there is none.")
-    _tell_of_strings(distributions)
+    warn_of_strings(distributions)
     found = study.get_trials(deepcopy=False)
     optimizer = _optimizer(study, found, distributions, roles, 0, settings)
     optimizer.restore(trials_of(found, optimizer.space, distributions))
@@ -317,7 +316,7 @@ def from_optuna(study: optuna.Study, states: StatesLike | None = None, **setting
     space = roles.space(distributions)
     if space is None:
         raise ConboError("a study needs at least one completed trial with an action, but there is none.")
-    _tell_of_strings(distributions)
+    warn_of_strings(distributions)
     found = study.get_trials(deepcopy=False)
     own = {"state_distribution": roles.recipe(space), "outcome_constraints": constraints_of(found)}
     made = Study(space, direction=_direction(study), **{**own, **of_sampler, **settings})
@@ -329,11 +328,6 @@ def from_optuna(study: optuna.Study, states: StatesLike | None = None, **setting
     trials = [trial for trial in trials_of(found, space, distributions) if trial.status == "completed"]
     made.add_trials([{**trial.state, **trial.action, "reward": trial.reward, **_columns(trial)} for trial in trials])
     return made
-
-
-def _tell_of_strings(distributions: dict[str, BaseDistribution]) -> None:
-    for name, choices in in_strings(distributions).items():
-        LOG.warning("The choices of '%s' are %s in conbo, which has no None and no two equal choices.", name, choices)
 
 
 def _states(states: StatesLike) -> dict[str, MarginalRecipe]:

@@ -24,6 +24,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.trial import FrozenTrial
 
 from conbo.errors import SpaceError
+from conbo.notices import LOG
 from conbo.spaces import Categorical, Integer, Parameter, Point, Real, Space, Value, closest
 
 Distributions = Mapping[str, BaseDistribution]
@@ -124,10 +125,11 @@ def parameter_of(distribution: BaseDistribution) -> Parameter:
     return Categorical(_choices(distribution))
 
 
-def in_strings(distributions: Distributions) -> dict[str, list[Value]]:
-    """The choices of those parameters for which conbo has strings in the place of some choices, by name."""
-    own = {name: each for name, each in distributions.items() if isinstance(each, CategoricalDistribution)}
-    return {name: made for name, each in own.items() if (made := _choices(each)) != list(each.choices)}
+def warn_of_strings(distributions: Distributions) -> None:
+    """Warn in the log of every parameter for which conbo has strings in the place of some choices."""
+    for name, each in distributions.items():
+        if isinstance(each, CategoricalDistribution) and (made := _choices(each)) != list(each.choices):
+            LOG.warning("The choices of '%s' are %s in conbo, which has no None and no two equal choices.", name, made)
 
 
 def _choices(distribution: CategoricalDistribution) -> list[Value]:
