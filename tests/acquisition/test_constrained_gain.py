@@ -13,13 +13,22 @@ from conbo.acquisition.improvement import ExpectedImprovement
 from conbo.acquisition.integral_over_states import ConBO
 from conbo.acquisition.knowledge_gradient import DISCRETE, HybridKG
 from conbo.acquisition.quadrature_states import StratifiedStates
-from conbo.acquisition.where_feasible import WhereFeasible
+from conbo.acquisition.where_feasible import FeasibleAcquisition, WhereFeasible
 from conbo.belief import Belief
 from conbo.models.mixture import Mixture
 from conbo.models.output_maps import LowTail
+from conbo.models.seed_effects import NEW_SEED, SeededPosterior, SeedEffect, condition_with_seeds
 from conbo.models.transformed import TransformedPosterior
 from constrained_beliefs import SPACES, constrained
-from random_beliefs import finite_differences, generator, points_in, posterior_of, uniform
+from random_beliefs import (
+    finite_differences,
+    generator,
+    points_in,
+    posterior_of,
+    product_kernel,
+    tensor,
+    uniform,
+)
 
 FEW = StratifiedStates(n_states=4, pool=8)
 
@@ -164,3 +173,65 @@ def test_gains_of_mapped_rewards_have_the_right_gradients() -> None:
     torch.testing.assert_close(first.gradient(weights), slope, rtol=1e-3, atol=1e-4 * float(slope.abs().amax()))
     again = gains.at(states[:1].expand(3, -1, -1))(points, rows).values
     torch.testing.assert_close(gains.rough(states[0])(points), again)
+
+
+def seeded(name: str) -> tuple[Belief, SeededPosterior]:
+    """A belief with learned constraints whose rewards have seeds that shift all rewards and change single ones."""
+    belief = constrained(SPACES[name], thresholds=(-0.8, -1.0))
+    points, rewards = (told[:9] for told in (belief.observations.points, belief.observations.rewards))
+    effect = SeedEffect(0.8, product_kernel(SPACES[name], 0.6, 0.7, 0.4))
+    kernel, seeds = posterior_of(belief).kernel, torch.arange(9) % 4
+    posterior = condition_with_seeds(kernel, 0.3, 0.05, effect, points, rewards, seeds)
+    return replace(belief, posterior=posterior), posterior
+
+
+@pytest.mark.parametrize("name", ["real", "limited"])
+def test_gains_of_seeds_have_the_right_gradient_and_do_not_depend_on_each_other(name: str) -> None:
+    (belief, _), seeds = seeded(name), torch.tensor([2, NEW_SEED, 0])
+    pool, points = uniform(24, SPACES[name].n_action_dims, seed=2), points_in(SPACES[name], 3, seed=9)
+    gains = state_gains(belief, pool, DISCRETE)
+    assert isinstance(gains, ConstrainedGains)
+    assert sorted(gains.seen_seeds) == [0, 1, 2, 3]
+    states, rows, weights = uniform(3, 4, 1, seed=4), torch.arange(3), uniform(3, 4, seed=6)
+    ahead = gains.for_seeds(seeds).at(states)
+    first = ahead(points, rows)  # now each candidate's own action is fixed
+    slope = finite_differences(lambda there: (weights * ahead(there, rows).values).sum(-1), points)
+    torch.testing.assert_close(first.gradient(weights), slope, rtol=1e-4, atol=1e-6)
+    together = gains.for_seeds(seeds).rough(states[0])(points)
+    for row, seed in enumerate(seeds):
+        alone = gains.for_seeds(seed[None])
+        torch.testing.assert_close(
+            first.values[[row]], alone.at(states[[row]])(points[[row]], torch.tensor([0])).values
+        )
+        torch.testing.assert_close(together[[row]], alone.rough(states[0])(points[[row]]))
+    new = gains.for_seeds(torch.tensor([NEW_SEED])).at(states)(points, rows).values
+    torch.testing.assert_close(first.values[1], new[1])
+    assert float((first.values - new)[[0, 2]].abs().amax()) > 1e-3
+
+
+def test_the_reward_of_a_seen_seed_is_the_one_that_the_look_ahead_expects() -> None:
+    belief, posterior = seeded("real")
+    gains = state_gains(belief, uniform(24, 1, seed=2), DISCRETE).for_seeds(torch.tensor([2]))
+    states, points = uniform(1, 4, 1, seed=4), points_in(SPACES["real"], 1, seed=9)
+    line = gains.at(states)(points, torch.tensor([0])).lines[0]
+    expected = posterior.for_seeds(torch.tensor([2])).look_ahead_lines(
+        points, states, gains.lists(states[0]).actions[None]
+    )
+    torch.testing.assert_close(line.slope[..., :-1], expected.slope)
+
+
+def test_several_models_have_gains_of_their_own_if_one_knows_seeds_and_are_weighed_by_success_alone() -> None:
+    belief, posterior = seeded("real")
+    assert belief.constraints is not None
+    first, second = belief.constraints.outcomes
+    learned = replace(belief.constraints, outcomes=(first,), success=second)
+    plain = posterior_of(constrained(SPACES["real"]))
+    mixed = replace(belief, posterior=Mixture((posterior, plain), tensor([0.7, 0.3])), constraints=learned)
+    recipe, points = ConBO(HybridKG(), FEW), points_in(SPACES["real"], 3, seed=8)
+    average, weighed = recipe.build(mixed, generator()), WhereFeasible(recipe).build(mixed, generator())
+    assert isinstance(weighed, FeasibleAcquisition)
+    assert sorted(weighed.seen_seeds) == [0, 1, 2, 3]
+    success = torch.special.ndtr(second.margins(points))
+    torch.testing.assert_close(weighed(points), average(points) * success)
+    seeds = torch.tensor([2, NEW_SEED, 0])
+    torch.testing.assert_close(weighed.for_seeds(seeds)(points), average.for_seeds(seeds)(points) * success)

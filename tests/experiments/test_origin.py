@@ -105,17 +105,18 @@ def test_checks_of_settings_do_not_change_a_fingerprint(tmp_path, monkeypatch):
 
 def test_ignored_methods_do_not_change_a_fingerprint(tmp_path, monkeypatch):
     monkeypatch.setattr(origin, "SOURCE", tmp_path)
-    ignored = frozenset({"conbo.saving_1.Policy.save", "conbo.saving_2.Policy.save"})
+    ignored = frozenset(f"conbo.saving_{number}.Policy.save" for number in (1, 2, 3))
 
-    def lines(name, body):
-        text = f"class Policy:\n    def save(self):\n{body}\n    def many(self):\n        return 1\n"
+    def lines(name, body, decorator=""):
+        text = f"class Policy:\n{decorator}    def save(self):\n{body}\n    def many(self):\n        return 1\n"
         (tmp_path / f"{name}.py").write_text(text)
         return code_lines(f"conbo.{name}", ignored)
 
     assert lines("saving_1", "        return 2\n") == lines(
         "saving_2", "        from conbo.files import f\n        f()\n"
     )
-    assert lines("saving_3", "        return 2\n") != lines("saving_1", "        return 2\n")  # is not ignored
+    assert lines("saving_3", "        return 3\n", "    @property\n") == lines("saving_1", "        return 2\n")
+    assert lines("saving_4", "        return 2\n") != lines("saving_1", "        return 2\n")  # is not ignored
 
 
 def test_the_choice_of_final_evaluations_counts_only_for_runs_that_have_them(tmp_path, monkeypatch):

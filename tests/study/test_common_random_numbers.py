@@ -148,6 +148,19 @@ def test_a_used_seed_is_chosen_where_rewards_of_a_seed_have_much_in_common(learn
     assert [trial.seed for trial in learned.trials[:12]] == [0, 1, 2, 3] * 3
 
 
+def test_used_seeds_are_chosen_with_learned_limits_and_after_failures_too() -> None:
+    study = new_study(method="conbo", model=MODEL, initial=12, seed=1, outcome_constraints={"load": conbo.AtMost(0.6)})
+    for _ in range(12):
+        trial = study.ask()
+        state, action, seed = trial.arguments
+        study.tell(trial, simulated(state, action, seed), outcomes={"load": action["x"]})
+    for _ in range(2):
+        study.fail(study.ask(), "it diverged")
+    failed = study.trials[12:]
+    trial = study.ask()
+    assert [one.seed in range(4) for one in (*failed, trial)] == [True, True, True]
+
+
 def test_the_policy_is_right_in_spite_of_the_luck_of_the_day(learned: Study) -> None:
     policy = learned.policy()
     errors = [abs(policy({"s": s})["x"] - s) for s in (0.25, 0.5, 0.75)]

@@ -38,6 +38,7 @@ policy's actions.
 """
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
 
 import torch
@@ -46,6 +47,7 @@ from torch import Tensor
 from conbo.acquisition.expected_max import expected_max
 from conbo.belief import Belief
 from conbo.learned_constraints import inverse_mills
+from conbo.models.conditioned import Conditioned
 from conbo.models.mixture import Mixture
 from conbo.models.mixture_gains import MixtureGains
 from conbo.models.posterior import BestSearch, GainRule, LookAheadLines, Posterior, StateValue
@@ -73,10 +75,20 @@ def state_gains(belief: Belief, actions: Tensor, rule: GainRule) -> StateValue:
     if belief.constraints is None:
         return belief.posterior.action_search(belief.space, actions).gains(rule)
     search, whole = LastSearch(belief.search(actions)), belief.posterior
-    if not isinstance(whole, Mixture) or not any(isinstance(one, TransformedPosterior) for one in whole.members):
+    if not isinstance(whole, Mixture) or not any(has_own_gain(one) for one in whole.members):
         return ConstrainedGains(belief, whole, actions, search)
     gains = tuple(ConstrainedGains(belief, one, actions, search) for one in whole.members)
-    return ConstrainedMixture(gains, whole.weights)
+    return MixtureGains(gains, whole.weights)
+
+
+def has_own_gain(posterior: Posterior) -> bool:
+    """Return whether a model of an average needs a gain of its own: with output warping or effects of seeds."""
+    return isinstance(posterior, TransformedPosterior) or bool(seeds_of(posterior))
+
+
+def seeds_of(posterior: Posterior) -> tuple[int, ...]:
+    """Return the simulator seeds of the observed rewards; empty if the posterior does not depend on seeds."""
+    return posterior.seen_seeds if isinstance(posterior, Conditioned) else ()
 
 
 @dataclass(frozen=True)
@@ -206,6 +218,27 @@ class ShortLists:
     worst: Tensor  # (m,)
 
 
+class KnownLists:
+    """The short lists of the states for which they were computed so far."""
+
+    def __init__(self) -> None:
+        self._rows: dict[tuple[float, ...], int] = {}  # index of each state in the short lists
+        self._lists: ShortLists | None = None
+
+    def of(self, states: Tensor, find: Callable[[Tensor], ShortLists]) -> ShortLists:
+        """Return the short lists of m states (m, d_s); `find` computes those of states that are not known yet."""
+        keys = [tuple(state) for state in states.tolist()]
+        new = {key: row for row, key in enumerate(keys) if key not in self._rows}
+        if new or self._lists is None:
+            found, known = find(states[list(new.values())]), self._lists
+            self._rows |= zip(new, range(len(self._rows), len(self._rows) + len(new)), strict=True)
+            if known is not None:
+                found = ShortLists(torch.cat([known.actions, found.actions]), torch.cat([known.worst, found.worst]))
+            self._lists = found
+        rows = torch.tensor([self._rows[key] for key in keys], device=states.device)
+        return ShortLists(self._lists.actions[rows], self._lists.worst[rows])
+
+
 class LastSearch:
     """A search for the policy's actions that keeps its last result, because several models ask for the same states."""
 
@@ -239,8 +272,31 @@ class ConstrainedGains:
         even = sobol(FANTASIES // 2, len(self.constraints), seed=0).to(belief.device)
         half = torch.special.ndtri(even.clamp(1e-6, 1 - 1e-6))
         self.fantasies = torch.cat([half, -half])  # (f, constraints), with mean zero
-        self._rows: dict[tuple[float, ...], int] = {}  # index of each state whose short list is known
-        self._known: ShortLists | None = None  # the short lists computed so far
+        self._known = KnownLists()
+
+    @property
+    def seen_seeds(self) -> tuple[int, ...]:
+        """The simulator seeds of the observed rewards; empty if gains do not depend on seeds."""
+        return seeds_of(self.posteriors[0])
+
+    def for_seeds(self, seeds: Tensor) -> "ConstrainedGains":
+        """Return the gains of evaluations that are simulated with these seeds.
+
+        `seeds` is (1,), one seed for all candidates, or (c,), one seed for each of c candidates. Short lists do not
+        depend on the seeds of new evaluations, so the copy and the original share them.
+        """
+        other, reward = copy(self), self.posteriors[0]
+        if isinstance(reward, Conditioned):
+            other.posteriors = [reward.for_seeds(seeds), *self.posteriors[1:]]
+        return other
+
+    def posteriors_of(self, rows: Tensor) -> list[Posterior]:
+        """Return the models of the reward and of the constraints, for the evaluations with the indices `rows` (k,).
+
+        If every evaluation has its own seed, the model of the reward keeps only the seeds of these evaluations.
+        """
+        reward = self.posteriors[0]
+        return [reward.of_rows(rows) if isinstance(reward, Conditioned) else reward, *self.posteriors[1:]]
 
     def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
         """Return a fast function for screening, which computes rough constrained knowledge gradients.
@@ -254,12 +310,12 @@ class ConstrainedGains:
         means = [posterior.mean(flat).reshape(shape) for posterior in self.posteriors]
         variances = [posterior.variance(flat).reshape(shape) for posterior in self.posteriors[1:]]
 
-        def values(candidates: Tensor) -> Tensor:
+        def values(candidates: Tensor, rows: Tensor) -> Tensor:
             own = candidates[:, None, None, d_s:].expand(-1, m, 1, -1)
             there = states.expand(len(candidates), -1, -1)
             at_own = torch.cat([there[:, :, None], own], -1)
             looks = []
-            for posterior, mean in zip(self.posteriors, means, strict=True):
+            for posterior, mean in zip(self.posteriors_of(rows), means, strict=True):
                 line = posterior.look_ahead_lines(candidates, there, own)
                 slope = posterior.look_ahead_slopes(candidates, flat).reshape(-1, *shape)
                 both = torch.cat([mean.expand_as(slope), line.mean], -1)
@@ -274,7 +330,12 @@ class ConstrainedGains:
             return self._worth(gain)[0]
 
         step = max(1, MOST_VALUES // (m * (shape[1] + 1) * len(self.fantasies)))
-        return lambda candidates: torch.cat([values(some) for some in candidates.split(step)])
+
+        def in_steps(candidates: Tensor) -> Tensor:
+            steps = torch.arange(len(candidates), device=candidates.device).split(step)
+            return torch.cat([values(candidates[rows], rows) for rows in steps])
+
+        return in_steps
 
     def at(self, states: Tensor) -> "ConstrainedStatesAhead":
         """Return a function that computes knowledge gradients of candidates in r sets of m states (r, m, d_s).
@@ -284,13 +345,16 @@ class ConstrainedGains:
         """
         return ConstrainedStatesAhead(self, states)
 
-    def gains_at(self, candidates: Tensor, states: Tensor, actions: Tensor, worst: Tensor) -> ConstrainedLineGains:
+    def gains_at(
+        self, candidates: Tensor, rows: Tensor, states: Tensor, actions: Tensor, worst: Tensor
+    ) -> ConstrainedLineGains:
         """Compute the constrained knowledge gradients (k, m) of k candidates (k, d) in states (k, m, d_s).
 
         Each candidate has its own m states.  The best action of a state is sought among q `actions` (k, m, q, d_x), and
-        `worst` (k, m) is the state's lowest expected reward.
+        `worst` (k, m) is the state's lowest expected reward.  If evaluations have seeds of their own, candidate i has
+        the seed of index `rows[i]`.
         """
-        lines = [posterior.look_ahead_lines(candidates, states, actions) for posterior in self.posteriors]
+        lines = [posterior.look_ahead_lines(candidates, states, actions) for posterior in self.posteriors_of(rows)]
         points = torch.cat([states[:, :, None].expand(*actions.shape[:3], -1), actions], -1)
         slacks = [
             SlackAhead(
@@ -315,16 +379,7 @@ class ConstrainedGains:
         An evaluation may turn any action of the short list into the state's best action.  The lowest expected reward is
         over a pool of actions.  Results are cached.
         """
-        keys = [tuple(state) for state in states.tolist()]
-        new = {key: row for row, key in enumerate(keys) if key not in self._rows}
-        if new or self._known is None:
-            found, known = self._new_lists(states[list(new.values())]), self._known
-            self._rows |= zip(new, range(len(self._rows), len(self._rows) + len(new)), strict=True)
-            if known is not None:
-                found = ShortLists(torch.cat([known.actions, found.actions]), torch.cat([known.worst, found.worst]))
-            self._known = found
-        rows = torch.tensor([self._rows[key] for key in keys], device=states.device)
-        return ShortLists(self._known.actions[rows], self._known.worst[rows])
+        return self._known.of(states, self._new_lists)
 
     def _new_lists(self, states: Tensor) -> ShortLists:
         m, pool = len(states), self._pool
@@ -348,12 +403,6 @@ class ConstrainedGains:
         if self.belief.space.feasible_set is None:
             return None
         return contains(self.belief.space, points).to(points)
-
-
-class ConstrainedMixture(MixtureGains):
-    """Constrained knowledge gradients under an average of models: the weighted means of the models' gains."""
-
-    includes_constraints = True  # as for a single model
 
 
 class ConstrainedStatesAhead:
@@ -381,4 +430,4 @@ class ConstrainedStatesAhead:
         self._own[rows[new]] = candidates[new, self._states.shape[-1] :]
         own = self._own[rows][:, None, None].expand(-1, self._states.shape[1], 1, -1)
         actions = torch.cat([self._actions[rows], own], 2)
-        return self._gains.gains_at(candidates, self._states[rows], actions, self._worst[rows])
+        return self._gains.gains_at(candidates, rows, self._states[rows], actions, self._worst[rows])

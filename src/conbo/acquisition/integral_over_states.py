@@ -170,6 +170,11 @@ class AveragedAcquisition:
     climbs_logarithm: ClassVar[bool] = False
 
     @property
+    def includes_constraints(self) -> bool:
+        """Whether the values account for learned constraints."""
+        return all(part.includes_constraints for part in self.parts)
+
+    @property
     def value(self) -> StateValue:
         """The value of an evaluation in each state: the weighted average of its values under the models."""
         return MixtureGains(tuple(part.value for part in self.parts), self.weights)

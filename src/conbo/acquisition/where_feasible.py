@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from conbo.acquisition.acquisition_function import Acquisition, AcquisitionRecipe
+from conbo.acquisition.acquisition_function import Acquisition, AcquisitionRecipe, SeedsMatter
 from conbo.ascent import BatchedFunction
 from conbo.belief import Belief
 from conbo.learned_constraints import LearnedConstraint, log_probability_and_gradient
@@ -49,6 +49,19 @@ class FeasibleAcquisition:
     def climbs_logarithm(self) -> bool:
         """Whether local searches maximize the logarithm of the acquisition function instead of the function itself."""
         return self.acquisition.climbs_logarithm
+
+    @property
+    def seen_seeds(self) -> tuple[int, ...]:
+        """Simulator seeds of the observations; empty if the acquisition function does not depend on the seed."""
+        return self.acquisition.seen_seeds if isinstance(self.acquisition, SeedsMatter) else ()
+
+    def for_seeds(self, seeds: Tensor) -> "FeasibleAcquisition":
+        """Return the acquisition function for c points, where point i is evaluated with simulator seed `seeds[i]`.
+
+        The probabilities of feasibility do not depend on the seeds.
+        """
+        assert isinstance(self.acquisition, SeedsMatter)
+        return FeasibleAcquisition(self.acquisition.for_seeds(seeds), self.constraints)
 
     def screen(self, points: Tensor) -> Tensor:
         """Return cheap approximate values (c,) at points (c, d), times the probabilities of feasibility.

@@ -35,7 +35,9 @@ IGNORED = frozenset(
     {
         "conbo",
         "conbo.acquisition.constrained_gain",
+        "conbo.acquisition.integral_over_states.AveragedAcquisition.includes_constraints",
         "conbo.acquisition.per_cost",
+        "conbo.acquisition.where_feasible",
         "conbo.constrained_search",
         "conbo.constraint_learner",
         "conbo.constrained_steps",
@@ -213,7 +215,9 @@ def _methods_among(names: frozenset[str], module: str) -> list[ast.stmt]:
 
 
 def _lines_of(node: ast.stmt) -> range:
-    return range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    """The numbers of a statement's lines, from the first decorator of a definition."""
+    first = min([node.lineno, *(decorator.lineno for decorator in getattr(node, "decorator_list", []))])
+    return range(first, (node.end_lineno or node.lineno) + 1)
 
 
 def _is_check(node: ast.If) -> bool:
