@@ -7,12 +7,13 @@ import pytest
 import torch
 
 import conbo
-from conbo.acquisition.constrained_gain import ConstrainedGains, MeansAhead, SlackAhead, gain_of, state_gains
+from conbo.acquisition.constrained_gain import ConstrainedGains, state_gains
 from conbo.acquisition.expected_max import expected_max
 from conbo.acquisition.improvement import ExpectedImprovement
 from conbo.acquisition.integral_over_states import ConBO
 from conbo.acquisition.knowledge_gradient import DISCRETE, HybridKG
 from conbo.acquisition.quadrature_states import StratifiedStates
+from conbo.acquisition.utility_gain import MeansAhead, SlackAhead, gain_of
 from conbo.acquisition.where_feasible import FeasibleAcquisition, WhereFeasible
 from conbo.belief import Belief
 from conbo.models.mixture import Mixture
