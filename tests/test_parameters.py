@@ -126,7 +126,7 @@ NAN, INF = float("nan"), float("inf")
         (lambda: Categorical([]), r"`choices` must not be empty, but got none\."),
         (
             lambda: Categorical(["a", "b", "a"]),
-            r"must differ from each other, but got 'a' twice in \('a', 'b', 'a'\)",
+            r"must differ from each other, but got 'a' == 'a' in \('a', 'b', 'a'\)",
         ),
         (lambda: Categorical("abc"), r"`choices` must be a sequence of values, but got 'abc'\."),
         (lambda: Categorical(3), r"`choices` must be a sequence of values, but got 3\."),

@@ -256,9 +256,10 @@ class Categorical:
         if not plain:
             raise SpaceError("`choices` must not be empty, but got none.")
         if len(set(plain)) < len(plain):
-            twice = next(choice for i, choice in enumerate(plain) if choice in plain[:i])
+            again = next(choice for i, choice in enumerate(plain) if choice in plain[:i])
+            equal = f"{plain[plain.index(again)]!r} == {again!r}"  # such as 1 == True
             raise SpaceError(
-                f"`choices` must differ from each other, but got {twice!r} twice in {shortened(repr(plain), 1_000)}."
+                f"`choices` must differ from each other, but got {equal} in {shortened(repr(plain), 1_000)}."
             )
         object.__setattr__(self, "choices", plain)
 
