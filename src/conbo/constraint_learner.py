@@ -14,6 +14,7 @@ from conbo.errors import ConboError
 from conbo.gaussian_process import GaussianProcess
 from conbo.learned_constraints import LearnedConstraint, LearnedConstraints
 from conbo.models.fit_memory import FitMemory, Shelf
+from conbo.notices import LOG
 from conbo.observations import Observations
 from conbo.outcome_constraints import SUCCESS, OutcomeConstraint, OutcomeConstraints
 from conbo.prior_belief import fit_both
@@ -37,6 +38,10 @@ class OutcomeProcess(GaussianProcess):
 # expensive. Outputs are not warped, because the probability of feasibility assumes that the slack is normal.
 MODEL = OutcomeProcess(members=1, output_warping="none")
 FEWEST_FAILURES = 2  # fewest failures to which a model is fitted, because a single one may be an accident
+# Nats by which the model must predict left-out successes and failures better than the rate of successes does. Otherwise
+# failures are taken for accidents: flaky simulators and mended mistakes would keep the policy away from good actions.
+ACCIDENT_MARGIN = 4.0
+LEAST_CHANCE = 0.05  # probabilities of success and failure that are predicted are at least this
 
 
 class ConstraintLearner:
@@ -62,8 +67,9 @@ class ConstraintLearner:
         """Fit the models of all constraints to completed and failed trials.
 
         `told` holds the completed trials of this study, `failed` (f, d) the points of its failed ones, and `earlier`
-        the completed trials of an earlier study.  The result is None if there are no constraints on outcomes and too
-        few failures to learn from.  Raises ConboError if a constrained outcome was never measured.
+        the completed trials of an earlier study.  Failures that do not seem to depend on the point are ignored.  The
+        result is None if there are no constraints on outcomes and no failures to learn from.  Raises ConboError if a
+        constrained outcome was never measured.
         """
         outcomes = tuple(
             self._outcome(name, constraint, space, states, told, earlier)
@@ -71,7 +77,10 @@ class ConstraintLearner:
         )
         success = None
         if len(failed) >= FEWEST_FAILURES:
-            success = self._fitted(SUCCESS, space, states, _labels(told, failed), self._success_memory)
+            fitted = self._fitted(SUCCESS, space, states, _labels(told, failed), self._success_memory)
+            gain = predicts_better(fitted)
+            LOG.debug("Where evaluations fail is predicted by %.1f nats better than by their rate.", gain)
+            success = fitted if gain > ACCIDENT_MARGIN else None
         if not outcomes and success is None:
             return None
         return LearnedConstraints(outcomes, self._confidence, success)
@@ -98,6 +107,25 @@ class ConstraintLearner:
         self, name: str, space: Space, states: StateDistribution, slacks: Observations, memory: FitMemory
     ) -> LearnedConstraint:
         return _learned(name, fit_belief(space, states, slacks, MODEL, memory), slacks)
+
+
+def predicts_better(success: LearnedConstraint) -> float:
+    """Return by how many nats a model predicts successes and failures better than the rate of successes does.
+
+    Each label is predicted from all others: by the model, and by the rate of successes among the others (with one more
+    success and one more failure, so that no outcome is impossible).  The result is the difference of the two sums of
+    the logarithms of the probabilities of what happened.  It is 0 if the labels are all equal, or if the model has no
+    leave-one-out predictions.
+    """
+    labels, left_out = success.observations.rewards, success.posterior.leave_one_out()
+    worst, best = labels.aminmax()
+    if left_out is None or not best > worst:
+        return 0.0
+    succeeded, n = labels == best, len(labels)
+    predicted = ((labels - left_out[0] - worst) / (best - worst)).clamp(LEAST_CHANCE, 1 - LEAST_CHANCE)
+    rate = (succeeded.sum() - succeeded.to(labels) + 1) / (n + 1)
+    modeled, plain = (torch.where(succeeded, chance, 1 - chance).log().sum() for chance in (predicted, rate))
+    return float(modeled - plain)
 
 
 def _learned(name: str, belief: Belief, slacks: Observations) -> LearnedConstraint:

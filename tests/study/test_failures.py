@@ -1,5 +1,6 @@
 """Failures teach where evaluations fail, unless they are to be ignored or are nobody's fault."""
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -55,8 +56,30 @@ def test_one_failure_may_be_an_accident() -> None:
     study.tell(first, 1.0)
     study.fail(second, "ValueError: no")
     assert study.policy().predict().probability is None
-    study.fail(third, "TimeoutError: no result after 5 s")
-    assert study.policy().predict().probability is not None
+    study.fail(third, "TimeoutError: no result after 5 s")  # two of three say nothing of where evaluations fail
+    assert study.policy().predict().probability is None
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_failures_anywhere_are_taken_for_accidents(seed: int) -> None:
+    study, accidents = new_study(seed=seed), random.Random(seed)
+    for trial in study.ask(30):
+        if accidents.random() < 0.3:
+            study.fail(trial, "OSError: the license server did not answer")
+        else:
+            study.tell(trial, trial.action["x"] * (1 + trial.state["s"]))
+    assert study.policy()({"s": 0.5})["x"] == pytest.approx(1.0, abs=0.05)
+
+
+def test_a_mended_mistake_does_no_harm() -> None:
+    """The objective failed everywhere; after it was mended, the same study goes on."""
+    study = new_study()
+    with pytest.raises(conbo.errors.ConboError, match="failed 10 times in a row"):
+        study.run(lambda state, action: action["X"], 20, progress=False)
+    study.run(lambda state, action: action["x"] * (1 + state["s"]), 12, progress=False)
+    prediction = study.policy().predict({"s": 0.5})
+    assert prediction.probability is None
+    assert prediction.action["x"] == pytest.approx(1.0, abs=0.05)
 
 
 def test_suggestions_keep_away_from_failures_also_after_a_resume(tmp_path: Path) -> None:
