@@ -489,7 +489,9 @@ def plane() -> Belief:
     noise = sd * torch.randn(len(points), generator=generator(1), dtype=torch.float64)
     rewards = reward(*(SIDE * points).unbind(-1)) + noise
     known = torch.full_like(rewards, sd**2)
-    return fit_belief(space, bind(None, space), Observations(points, rewards, points[:0], known), GaussianProcess(members=1))
+    return fit_belief(
+        space, bind(None, space), Observations(points, rewards, points[:0], known), GaussianProcess(members=1)
+    )
 
 
 @cache

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import dask
 import pytest
-from distributed import Client
+from distributed import Client, LocalCluster
 from worker_programs import SPACE, reward
 
 from conbo import Study
@@ -80,6 +81,27 @@ def test_a_worker_that_dies_costs_no_trial(cluster: Cluster, tmp_path: Path) -> 
     assert len(cluster.client.scheduler_info()["workers"]) == N_WORKERS - 1
     evaluated = {(float(s), float(x)) for _, s, x in calls()}
     assert evaluated == {(t.state["s"], t.action["x"]) for t in study.trials}, "the same points, again where need be"
+
+
+def test_a_trial_that_kills_its_workers_fails_but_teaches_nothing() -> None:
+    def objective(state: dict[str, Any], action: dict[str, Any]) -> float:
+        if action["x"] > 0.5:
+            os.kill(os.getpid(), signal.SIGKILL)  # as for lack of memory
+        return -((action["x"] - state["s"]) ** 2)
+
+    study, impatient = Study(SPACE, method="uniform"), {"distributed.scheduler.allowed-failures": 0}
+    with (
+        dask.config.set(impatient),
+        LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as workers,
+        Client(workers) as client,
+    ):
+        study.run(objective, evaluations=1, executor=client.get_executor(), progress=False)
+        while all(trial.status == "completed" for trial in study.trials):
+            n = len(study.trials) + 1
+            study.run(objective, evaluations=n, executor=client.get_executor(), progress=False)
+    (failed,) = [trial for trial in study.trials if trial.status == "failed"]
+    assert "KilledWorker" in failed.error
+    assert not failed.teaches_failure
 
 
 def test_a_scheduler_that_dies_ends_the_run_and_loses_nothing(cluster: Cluster, tmp_path: Path) -> None:

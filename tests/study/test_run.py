@@ -8,7 +8,7 @@ import sqlite3
 import sys
 import threading
 import time
-from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -257,6 +257,15 @@ def test_an_executor_that_breaks_ends_the_run_but_fails_no_trial(how: str, why: 
     assert study.trials == never_broken.trials
 
 
+def test_an_executor_that_cannot_run_the_objective_fails_no_trial() -> None:
+    study = uniform()
+    with ProcessPoolExecutor(1) as executor, pytest.raises(ConboError, match="the executor cannot run the objective: "):
+        study.run(lambda state, action: 1.0, 5, executor=executor, progress=False)  # a lambda cannot be pickled
+    assert set(statuses(study)) == {"running"}
+    study.run(reward, 5, progress=False)
+    assert statuses(study) == ["completed"] * 5
+
+
 def test_an_executor_that_is_shut_down() -> None:
     executor = ThreadPoolExecutor(1)
     executor.shutdown()
@@ -364,9 +373,10 @@ def test_ctrl_c_with_processes(on_interrupt: Any, tmp_path: Path) -> None:
     begun = tmp_path / "begun"
 
     def evaluate(state: dict[str, Any], action: dict[str, Any]) -> float:
-        with begun.open("a") as file:
-            file.write("x")
-        if begun.stat().st_size == 3:
+        with begun.open("ab", buffering=0) as file:
+            file.write(b"x")
+            number = file.tell()  # the place of this byte, also if another process has written since
+        if number == 3:
             os.kill(os.getppid(), signal.SIGINT)
             os.kill(os.getpid(), signal.SIGINT)  # a terminal sends it to all
         time.sleep(0.3)

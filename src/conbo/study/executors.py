@@ -10,7 +10,9 @@ from typing import Any, Protocol, TypeAlias
 from conbo.errors import ConboError, SettingError
 from conbo.setting_rules import at_least
 from conbo.study.worker_process import Failure, evaluate, load, load_and_evaluate, located_text, prepare
-from conbo.trials import outcomes_of
+from conbo.trials import LOST, outcomes_of
+
+KILLED_WORKER = "KilledWorker"  # Dask's error if workers died with an evaluation several times
 
 
 class Objective(Protocol):
@@ -92,7 +94,8 @@ def error_of(future: "Future[Any]") -> BaseException | None:
 
 def text_of(error: BaseException) -> str:
     """The message that is recorded when an evaluation has failed with this error."""
-    return str(error) if isinstance(error, EvaluationError) else located_text(error)
+    text = str(error) if isinstance(error, EvaluationError) else located_text(error)
+    return f"{text}: {LOST}" if type(error).__name__ == KILLED_WORKER else text
 
 
 class Evaluators(Protocol):
@@ -282,13 +285,22 @@ def submitted(evaluators: Evaluators, objective: AnyObjective, arguments: tuple[
 
 
 def check_intact(evaluators: Evaluators, future: "Future[Any]", what: str) -> None:
-    """Raise ConboError if an evaluation has ended because the user's executor broke; `what` names the evaluation."""
+    """Raise ConboError if the user's executor broke or cannot run the objective; `what` names the evaluation.
+
+    An exception of the objective itself comes back as a `Failure`, so the exception of the future is the executor's,
+    as when the objective cannot be pickled. Only a worker that died with its evaluation is the fault of neither.
+    """
     if future.cancelled():  # by the executor, because nobody cancels an evaluation whose result is still wanted
         why = f"it canceled {what}, as Dask does when the scheduler is lost"
         raise ConboError(f"the executor is broken: {why}. All results so far are kept.")
     error = future.exception()
-    if isinstance(error, BrokenExecutor) and not evaluators.replaces_lost_workers:
+    if evaluators.replaces_lost_workers or not isinstance(error, Exception):
+        return
+    if isinstance(error, BrokenExecutor):
         raise ConboError(f"the executor is broken: {error}") from error
+    if type(error).__name__ != KILLED_WORKER:
+        why = f"{type(error).__name__}: {error}"
+        raise ConboError(f"the executor cannot run the objective: {why}. All results so far are kept.") from error
 
 
 def n_workers(executor: Any) -> int:
