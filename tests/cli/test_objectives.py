@@ -1,6 +1,8 @@
 """Functions by name, and programs that print a number."""
 
 import os
+import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -104,6 +106,28 @@ def test_a_program_that_hangs_is_killed_with_all_that_it_started(tmp_path: Path)
     note = tmp_path / "pid"
     with pytest.raises(TimeoutError, match=r"'sh' took longer than 0\.5 s"):
         Program(f"sh -c 'sleep 600 & echo $! > {note}; wait'", timeout=0.5)(STATE, ACTION)
+    assert _ended(int(note.read_text()))
+
+
+def test_a_program_may_leave_something_running(tmp_path: Path) -> None:
+    note = tmp_path / "pid"
+    assert Program(f"sh -c 'sleep 600 & echo $! > {note}; echo 5'", timeout=30)(STATE, ACTION) == 5
+    os.kill(int(note.read_text()), signal.SIGKILL)  # it still runs
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
+@pytest.mark.parametrize("number", ["SIGTERM", "SIGHUP"])
+def test_a_program_ends_with_conbo(number: str, tmp_path: Path) -> None:
+    note = tmp_path / "pid"
+    program = f"sh -c 'echo $$ > {note}; sleep 600'"
+    code = f"from conbo.cli.objectives import Program; Program({program!r})({{}}, {{}})"
+    with subprocess.Popen([sys.executable, "-c", code]) as conbo:
+        deadline = time.monotonic() + 60
+        while not (note.exists() and note.read_text().endswith("\n")):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        conbo.send_signal(signal.Signals[number])
+    assert conbo.returncode == -signal.Signals[number]
     assert _ended(int(note.read_text()))
 
 

@@ -9,8 +9,16 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 import pytest
-from worker_processes import PATIENCE, Processes, wait_for_growth
-from worker_programs import LEASE, SPACE, reward, run_for_ever, run_in_processes, tell_for_ever
+from worker_processes import PATIENCE, Processes, wait_for_growth, wait_until
+from worker_programs import (
+    LEASE,
+    SPACE,
+    reward,
+    run_for_ever,
+    run_in_processes,
+    run_programs_in_processes,
+    tell_for_ever,
+)
 
 from conbo import Study, open_study
 
@@ -74,8 +82,19 @@ def test_the_processes_of_a_killed_run_end_too(processes: Processes, tmp_path: P
     wait_for_growth(evaluated, processes)
     wait_for_growth(evaluated, processes)
     kill(worker)
+    wait_until_ended({int(pid) for pid in evaluated.read_text().split()})
+
+
+def test_the_programs_of_a_killed_run_end_too(processes: Processes, tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    worker = processes.start(run_programs_in_processes, str(tmp_path / "study.db"), started)
+    wait_until(lambda: started.exists() and len(started.read_text().splitlines()) == 2, processes)
+    kill(worker)
+    wait_until_ended({int(pid) for pid in started.read_text().split()})
+
+
+def wait_until_ended(children: set[int]) -> None:
     deadline = time.monotonic() + PATIENCE
-    children = {int(pid) for pid in evaluated.read_text().split()}
     while any(Path(f"/proc/{pid}").exists() for pid in children):
         assert time.monotonic() < deadline, f"of {children} some live on"
         time.sleep(0.05)

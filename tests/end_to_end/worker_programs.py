@@ -18,6 +18,7 @@ from torch import Tensor
 
 from conbo import Real, Space, Study
 from conbo.belief import Belief
+from conbo.cli.objectives import Program
 from conbo.errors import ConboError
 from conbo.method_table import METHODS
 from conbo.optimizer import Optimizer
@@ -241,6 +242,12 @@ def run_in_processes(storage: str, evaluated: Path) -> None:
         return float(action["x"])
 
     Study(SPACE, method="uniform", storage=storage).run(objective, evaluations=10**6, workers=2, progress=False)
+
+
+def run_programs_in_processes(storage: str, started: Path) -> None:
+    """Run a program that does not end in each of two processes of this one."""
+    program = Program(f"sh -c 'echo $$ >> {started}; sleep 600'")
+    Study(SPACE, method="uniform", storage=storage).run(program, evaluations=2, workers=2, progress=False)
 
 
 def hold(storage: str, evaluations: int, bonus: float, holding: Path, go_on: Path) -> None:

@@ -9,12 +9,14 @@ import signal
 import string
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
@@ -22,13 +24,15 @@ from conbo.cli.study_source import Command, leading_study
 from conbo.cli.tables import number_text
 from conbo.common_random_numbers import SEED
 from conbo.errors import ConboError, SettingError, quoted
+from conbo.study.worker_process import PROGRAMS, end_program, end_programs
 
 if TYPE_CHECKING:
     from conbo.spaces import Parameter, Point, Space, Value
     from conbo.study.executors import AnyObjective
 
 LONGEST_WAIT = 2_000_000.0  # seconds of one wait for a program; the operating system counts at most 2**31 milliseconds
-
+# a scheduler or `timeout` ends a process by SIGTERM, and a terminal that is closed by SIGHUP, which Windows lacks
+ENDING_SIGNALS = [signal.Signals[name] for name in ("SIGTERM", "SIGHUP") if name in signal.Signals.__members__]
 
 command_option = click.option(
     "--command", metavar="WORDS", help='A program that prints a number: "./simulator {demand} {stock}".'
@@ -150,29 +154,25 @@ class Program:
     def _run(self, words: list[str]) -> tuple[int, str, str]:
         """Run the command line that consists of these words; return exit code, standard output and standard error.
 
-        The program runs in a session of its own, which Ctrl-C does not reach.
+        The program runs in a session of its own, which Ctrl-C does not reach. Its output goes to files, because a pipe
+        would stay open as long as anything that the program has started and left behind.
         """
-        try:
-            process = subprocess.Popen(
-                words,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                errors="replace",
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise ConboError(f"cannot run '{words[0]}': {error.strerror}.") from error
-        with process:
+        with _output_file() as printed, _output_file() as complaints:
             try:
-                printed, complaints = _communicated(process, self.timeout)
-            except BaseException as error:
-                _kill(process)
-                if isinstance(error, subprocess.TimeoutExpired):
-                    raise TimeoutError(f"'{words[0]}' took longer than {self.timeout:g} s") from None
-                raise
-        return process.returncode, printed, complaints
+                process = subprocess.Popen(
+                    words, stdin=subprocess.DEVNULL, stdout=printed, stderr=complaints, start_new_session=True
+                )
+            except OSError as error:
+                raise ConboError(f"cannot run '{words[0]}': {error.strerror}.") from error
+            with process, _ends_with_this_process(process.pid):
+                try:
+                    _wait(process, self.timeout)
+                except BaseException as error:
+                    end_program(process.pid)
+                    if isinstance(error, subprocess.TimeoutExpired):
+                        raise TimeoutError(f"'{words[0]}' took longer than {self.timeout:g} s") from None
+                    raise
+            return process.returncode, _text(printed), _text(complaints)
 
     def words(self, state: "Point", action: "Point", seed: int | None = None) -> list[str]:
         """The words of the command line, with the values inserted."""
@@ -216,28 +216,52 @@ class Program:
             raise SettingError(f"a command must begin with a program that can be run, but '{program}' is none.")
 
 
-def _communicated(process: "subprocess.Popen[str]", timeout: float | None) -> tuple[str, str]:
-    """Wait until the program ends, and return its standard output and standard error.
+def _output_file() -> IO[str]:
+    return tempfile.TemporaryFile("w+", errors="replace")
 
-    Raises subprocess.TimeoutExpired after `timeout` seconds; None stands for no limit.
-    """
-    if timeout is None:
-        return process.communicate()
-    deadline = time.monotonic() + timeout
+
+def _text(file: IO[str]) -> str:
+    file.seek(0)
+    return file.read()
+
+
+def _wait(process: "subprocess.Popen[bytes]", timeout: float | None) -> None:
+    """Wait until the program ends; raise subprocess.TimeoutExpired after `timeout` seconds, None for no limit."""
+    deadline = None if timeout is None else time.monotonic() + timeout
     while True:
+        left = None if deadline is None else min(LONGEST_WAIT, deadline - time.monotonic())
         try:
-            return process.communicate(timeout=min(LONGEST_WAIT, deadline - time.monotonic()))
+            process.wait(left)
+            return
         except subprocess.TimeoutExpired:
-            if time.monotonic() >= deadline:
+            if deadline is not None and time.monotonic() >= deadline:
                 raise
 
 
-def _kill(process: "subprocess.Popen[str]") -> None:
-    """End the program and, except on Windows, everything that it started."""
-    if sys.platform == "win32":
-        process.kill()
-    else:
-        os.killpg(process.pid, signal.SIGKILL)
+@contextmanager
+def _ends_with_this_process(program: int) -> Iterator[None]:
+    """In the body of a `with` statement, end the program if a signal ends this process.
+
+    Worker processes end their programs themselves when the main process has ended.
+    """
+    ours = threading.current_thread() is threading.main_thread()
+    changed = [number for number in ENDING_SIGNALS if ours and signal.getsignal(number) is signal.SIG_DFL]
+    PROGRAMS.add(program)
+    try:
+        for number in changed:
+            signal.signal(number, _end)
+        yield
+    finally:
+        for number in changed:
+            signal.signal(number, signal.SIG_DFL)
+        PROGRAMS.discard(program)
+
+
+def _end(number: int, frame: object) -> None:
+    """End all programs, and then this process by the same signal."""
+    end_programs()
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
 
 
 _FORMATTER = string.Formatter()

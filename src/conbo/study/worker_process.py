@@ -3,6 +3,7 @@
 import os
 import pickle
 import signal
+import sys
 import threading
 import time
 import traceback
@@ -17,6 +18,7 @@ from conbo.trials import Outcomes, outcomes_of
 
 POLL_SECONDS = 0.5  # seconds between two checks whether the parent process is alive
 PACKAGE = str(Path(__file__).parents[1]) + os.sep  # folder of conbo's own code
+PROGRAMS: set[int] = set()  # process numbers of the programs that this process runs; they end with it
 MAX_MESSAGE = 10_000  # largest number of characters of a message, and of a traceback, that are sent back
 
 
@@ -90,7 +92,23 @@ def prepare(parent: int) -> None:
     threading.Thread(target=_end_with, args=(parent,), name="conbo parent watch", daemon=True).start()
 
 
+def end_program(program: int) -> None:
+    """End a program that this process runs and, except on Windows, everything that it has started."""
+    with suppress(ProcessLookupError):
+        if sys.platform == "win32":
+            os.kill(program, signal.SIGTERM)
+        else:
+            os.killpg(program, signal.SIGKILL)
+
+
+def end_programs() -> None:
+    """End all programs that this process runs."""
+    for program in list(PROGRAMS):
+        end_program(program)
+
+
 def _end_with(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(POLL_SECONDS)
+    end_programs()
     os._exit(1)
