@@ -69,3 +69,19 @@ def test_the_policy_s_probability_does_not_treat_hyperparameters_as_known() -> N
     )
     assert known.probability(points).tolist() != learned.probability(points).tolist()
     assert known.outcomes[0].averaged is known.outcomes[0]
+
+
+@pytest.mark.parametrize("measured", [1.0, 0.0, -3.0])
+def test_equal_outcomes_do_not_make_the_model_certain(measured: float) -> None:
+    """An outcome that is only 0 or 1, say, may be the same at all first points."""
+    space = reals(1, 1)
+    seen, other = sobol(6, 2, seed=0), sobol(100, 2, seed=5)
+    outcomes = {"load": torch.full((6,), measured, dtype=torch.float64)}
+    told = Observations(seen, seen[:, 1], pending=seen[:0], measured=outcomes)
+    learned = ConstraintLearner({"load": AtMost(0.5)}, 0.95).learn(space, bind(None, space), told, seen[:0])
+    assert learned is not None
+    as_seen = [learned.probability(points) for points in (seen, other)]
+    if measured > 0.5:
+        as_seen = [1 - likely for likely in as_seen]
+    assert float(as_seen[0].min()) > 0.999
+    assert 0.5 < float(as_seen[1].min()) < 0.98

@@ -13,6 +13,7 @@ from conbo.bound_states import StateDistribution
 from conbo.errors import ConboError
 from conbo.gaussian_process import GaussianProcess
 from conbo.learned_constraints import LearnedConstraint, LearnedConstraints
+from conbo.models.conditioned import Conditioned
 from conbo.models.fit_memory import FitMemory, Shelf
 from conbo.notices import LOG
 from conbo.observations import Observations
@@ -41,6 +42,7 @@ FEWEST_FAILURES = 2  # fewest failures to which a model is fitted, because a sin
 # Nats by which the model must predict left-out successes and failures better than the rate of successes does. Otherwise
 # failures are taken for accidents: flaky simulators and mended mistakes would keep the policy away from good actions.
 ACCIDENT_MARGIN = 4.0
+SAME = 1e-12  # slacks are equal if they differ by at most this share of the largest one
 LEAST_CHANCE = 0.05  # probabilities of success and failure that are predicted are at least this
 
 
@@ -106,6 +108,9 @@ class ConstraintLearner:
     def _fitted(
         self, name: str, space: Space, states: StateDistribution, slacks: Observations, memory: FitMemory
     ) -> LearnedConstraint:
+        spread = float(slacks.rewards.max() - slacks.rewards.min())
+        if len(slacks) > 1 and spread <= SAME * float(slacks.rewards.abs().max()):
+            return _of_equal(name, fit_belief(space, states, slacks.first(1), MODEL), slacks)
         return _learned(name, fit_belief(space, states, slacks, MODEL, memory), slacks)
 
 
@@ -131,6 +136,19 @@ def predicts_better(success: LearnedConstraint) -> float:
 def _learned(name: str, belief: Belief, slacks: Observations) -> LearnedConstraint:
     seen = standardized(slacks, belief.shift, belief.scale)
     return LearnedConstraint(name, belief.posterior, -belief.shift / belief.scale, seen, belief.average)
+
+
+def _of_equal(name: str, belief: Belief, slacks: Observations) -> LearnedConstraint:
+    """Return the model of slacks that are all equal; `belief`, which is fitted to the first, has the hyperparameters.
+
+    Equal slacks say nothing of how far others may differ. Fitted to all of them, the model would be certain that every
+    slack has this value.
+    """
+    seen = standardized(slacks, belief.shift, belief.scale)
+    assert isinstance(belief.posterior, Conditioned)
+    posterior = belief.posterior.conditioned_on(seen.points, seen.rewards, None)
+    assert posterior is not None
+    return LearnedConstraint(name, posterior, -belief.shift / belief.scale, seen)
 
 
 def _slacks(told: Observations, name: str, constraint: OutcomeConstraint) -> Observations:

@@ -19,7 +19,7 @@ near the policy's actions.
 
 from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -52,6 +52,7 @@ def state_gains(belief: Belief, actions: Tensor, rule: GainRule) -> StateValue:
     """
     if belief.constraints is None:
         return belief.posterior.action_search(belief.space, actions).gains(rule)
+    belief = replace(belief, constraints=belief.constraints.of_most_probable())  # averages would take too long
     search, whole = LastSearch(belief.search(actions)), belief.posterior
     if not isinstance(whole, Mixture) or not any(has_own_gain(one) for one in whole.members):
         return ConstrainedGains(belief, whole, actions, search)
