@@ -81,7 +81,7 @@ class Study(TrialTables, Learned, Evaluating, Proofs):
         Least probability with which the policy's actions satisfy all learned limits, in states where some action can
         reach this probability; 0.95 by default.
     failures
-        "learn" predicts where evaluations fail, from the second failed trial on; "ignore" does not. By default a new
+        "learn" predicts where evaluations fail, if that depends on the point; "ignore" does not. By default a new
         study learns, and a stored one continues as it was begun.
     name
         Name of the study in its storage.
