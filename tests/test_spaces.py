@@ -148,7 +148,7 @@ def test_a_categorical_parameter_can_be_given_more_choices() -> None:
         ("demand", ["x"], r"'demand' must be categorical to be given more choices, but it is Real\("),
         ("day", ["holiday", "weekend"], r"a new choice must not be one of 'day' already, but got 'weekend'\."),
         ("express", [1], r"a new choice must not be one of 'express' already, but got 1\."),
-        ("day", ["a", "a"], r"`choices` must differ from each other, but got 'a' twice"),
+        ("day", ["a", "a"], r"`choices` must differ from each other, but got 'a' == 'a'"),
         ("day", [], r"`choices` must not be empty, but got none\."),
         ("day", "abc", r"`choices` must be a sequence of values, but got 'abc'\."),
         ("day", [None], r"a choice must be a string, a finite number or a boolean, but got None\."),

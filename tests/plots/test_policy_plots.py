@@ -49,13 +49,14 @@ def test_states_without_a_feasible_action_have_no_policy() -> None:
 
 @pytest.mark.filterwarnings("ignore::conbo.bound_states.InfeasibleStatesWarning")
 def test_where_few_states_have_an_action_typical_ones_are_drawn() -> None:
-    space = Space({"s": Real(0, 1)}, {"x": Real(0, 1)}, feasible=lambda state, _: 0.505 < state["s"] < 0.52)
+    limits = ["x <= 1000 * s - 505", "x <= 520 - 1000 * s"]  # so s must be between 0.505 and 0.52
+    space = Space({"s": Real(0, 1)}, {"x": Real(0, 1)}, constraints=limits)
     study = Study(space, method="uniform")
     study.run(lambda state, action: -((action["x"] - state["s"]) ** 2), 8, progress=False)
     for figure in (plots.policy_map(study), plots.predicted_reward(study)):
         x = trace(figure, "policy").x
         assert len(x) > 5
-        assert 0.505 < x.min() < x.max() < 0.52
+        assert 0.505 <= x.min() < x.max() <= 0.52
     assert "expected reward" in study.policy()._repr_html_()
 
 
