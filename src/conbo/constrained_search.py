@@ -39,9 +39,6 @@ APART = 0.1  # distance in the unit cube, divided by √d_x, below which two act
 # penalty (standardized reward) per standard deviation of missing confidence, in each round of searches
 PENALTIES = (10.0, 1000.0)
 MARGIN = 0.02  # standard deviations beyond the confidence that searches aim at, because they end a little short of it
-# With constraints, searches start from this many times as many actions, because a search may not slide far along the
-# boundary of what is feasible, and would miss a better maximum there.
-MORE_STARTS = 4
 STEPS = 15  # steps of every local search in each round
 TOLERANCE = 1e-7  # expected gain of a step (standardized reward) below which a search stops
 
@@ -66,7 +63,7 @@ class ConstrainedSearch:
         If no such action is found, the result is the action, among those found, that most probably satisfies the
         constraints.  A first search, with `starts` local searches of at most `steps` iterations, ignores the
         constraints.  In states where its result lacks the required confidence, further local searches start from this
-        result and from at most four times as many good actions of the pool.
+        result and from at most `starts` good actions of the pool.
         """
         chunk = max(1, MOST_POINTS // (len(self.actions) + EVEN))
         return BestActions.joined([self._best(some, starts, steps) for some in states.split(chunk)])
@@ -74,7 +71,7 @@ class ConstrainedSearch:
     def _best(self, states: Tensor, starts: int, steps: int) -> BestActions:
         unlimited = self.search.best(states, starts, steps)
         free = snap_actions(self.space, unlimited.actions, states)
-        width = 2 * (min(MORE_STARTS * starts, len(self.actions) + EVEN) + 1)  # starts and ends
+        width = 2 * (min(starts, len(self.actions) + EVEN) + 1)  # starts and ends
         found = free[:, None].expand(-1, width, -1).clone()
         scores = self._scores(states, free[:, None])
         # search further in these states; in all others the best action without constraints is confidently feasible
@@ -93,13 +90,13 @@ class ConstrainedSearch:
         """Search in each of m states (m, d_s) for good actions that satisfy the constraints.
 
         In each state, there are k local searches.  One starts from `free` (m, d_x), the best action without
-        constraints, and the others, at most four times `starts`, from actions of the pool.  Return the k actions at
-        which the searches start, followed by the k at which they end, as one tensor (m, 2 k, d_x), and the scores
-        (m, 2 k) of all these actions.
+        constraints, and the others, at most `starts`, from actions of the pool.  Return the k actions at which the
+        searches start, followed by the k at which they end, as one tensor (m, 2 k, d_x), and the scores (m, 2 k) of all
+        these actions.
         """
         pooled = self._scores(states, self._pool.expand(len(states), -1, -1), self.constraints.of_most_probable())
         pooled = masked(self.space, states, self._pool, pooled)
-        first = self._pool[distinct_best(pooled, self._alike, MORE_STARTS * starts)]  # (m, k - 1, d_x)
+        first = self._pool[distinct_best(pooled, self._alike, starts)]  # (m, k - 1, d_x)
         first = torch.cat([snap_actions(self.space, first, states[:, None]), free[:, None]], 1)
         ends = self._climbed(states, first, self._penalized, PENALTIES)
         found = torch.cat([first, ends], 1)

@@ -215,27 +215,3 @@ def test_best_observed_actions_keep_the_constraints() -> None:
         study.add_trial({"k": "a"}, {"x": x}, x, outcomes={"wait": wait})
     rows = {row["state"]["k"]: row["reward"] for row in study.best_observed()}
     assert rows == {"a": 0.2, "b": None}
-
-
-def test_the_policy_is_the_best_action_along_a_curved_boundary() -> None:
-    """Single searches end where they first meet the boundary, and do not slide far along it."""
-    space = conbo.Space({"k": conbo.Integer(1, 5)}, {name: conbo.Real(-2, 2) for name in "xy"})
-    study = conbo.Study(space, method="uniform", model=FIXED, outcome_constraints={"w": conbo.AtMost(1.2)})
-
-    def height(x: float) -> float:
-        return 1.2 - x - 0.2 * math.sin(4 * x)  # the largest y that is allowed
-
-    def reward(k: int, x: float, y: float) -> float:
-        return -((x - k / 3) ** 2) - (y - 1) ** 2
-
-    for k in range(1, 6):
-        across = [-2 + 4 * ((i + 0.5 + 0.13 * k) % 6) / 6 for i in range(6)]
-        points = [(x, height(x)) for x in across if abs(height(x)) <= 2]
-        points += [(-1.5 + 1.4 * i, -1.7 + ((7 * k + 3 * i) % 5) * 0.6) for i in range(3)]
-        for x, y in points:
-            study.add_trial({"k": k}, {"x": x, "y": y}, reward(k, x, y), outcomes={"w": 1.2 + y - height(x)})
-    policy = study.policy()
-    for k in range(1, 6):
-        action = policy({"k": k})
-        best = max(reward(k, x, height(x)) for x in (-2 + i / 1000 for i in range(4001)) if abs(height(x)) <= 2)
-        assert best - 0.008 < reward(k, action["x"], action["y"]) <= best + 1e-9
