@@ -42,8 +42,8 @@ FEWEST_FAILURES = 2  # fewest failures to which a model is fitted, because a sin
 # Nats by which the model must predict left-out successes and failures better than the rate of successes does. Otherwise
 # failures are taken for accidents: flaky simulators and mended mistakes would keep the policy away from good actions.
 ACCIDENT_MARGIN = 4.0
-SAME = 1e-12  # slacks are equal if they differ by at most this share of the largest one
 LEAST_CHANCE = 0.05  # probabilities of success and failure that are predicted are at least this
+SAME = 1e-12  # slacks are equal if they differ by at most this share of the largest one
 
 
 class ConstraintLearner:
