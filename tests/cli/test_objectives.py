@@ -5,6 +5,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -120,15 +122,41 @@ def test_a_program_may_leave_something_running(tmp_path: Path) -> None:
 def test_a_program_ends_with_conbo(number: str, tmp_path: Path) -> None:
     note = tmp_path / "pid"
     program = f"sh -c 'echo $$ > {note}; sleep 600'"
-    code = f"from conbo.cli.objectives import Program; Program({program!r})({{}}, {{}})"
-    with subprocess.Popen([sys.executable, "-c", code]) as conbo:
+    with _conbo_that_runs(program, f"signal.{number}, signal.SIG_DFL", note) as conbo:
+        conbo.send_signal(signal.Signals[number])
+        assert conbo.wait(60) == -signal.Signals[number]
+    assert _ended(int(note.read_text()))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signal")
+def test_a_program_goes_on_where_nohup_makes_conbo_ignore_that_the_terminal_was_closed(tmp_path: Path) -> None:
+    note, go = tmp_path / "pid", tmp_path / "go"
+    program = f"sh -c 'echo $$ > {note}; while [ ! -e {go} ]; do sleep 0.02; done; echo 5'"
+    with _conbo_that_runs(program, "signal.SIGHUP, signal.SIG_IGN", note) as conbo:
+        conbo.send_signal(signal.SIGHUP)
+        go.touch()
+        assert conbo.communicate(timeout=60) == (b"5.0\n", None)
+    assert conbo.returncode == 0
+
+
+@contextmanager
+def _conbo_that_runs(program: str, handled: str, note: Path) -> Iterator["subprocess.Popen[bytes]"]:
+    """A process that runs the program, which writes its number to the file `note`, and prints the reward.
+
+    `handled` are a signal and what the process does with it. By default, this is what the parent does: make may be
+    under nohup.
+    """
+    imports = "import signal; from conbo.cli.objectives import Program"
+    code = f"{imports}; signal.signal({handled}); print(Program({program!r})({{}}, {{}}))"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as conbo:
         deadline = time.monotonic() + 60
         while not (note.exists() and note.read_text().endswith("\n")):
             assert time.monotonic() < deadline
             time.sleep(0.02)
-        conbo.send_signal(signal.Signals[number])
-    assert conbo.returncode == -signal.Signals[number]
-    assert _ended(int(note.read_text()))
+        try:
+            yield conbo
+        finally:
+            conbo.kill()
 
 
 def test_a_timeout_may_be_longer_than_the_operating_system_can_wait(monkeypatch: pytest.MonkeyPatch) -> None:
