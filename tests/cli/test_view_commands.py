@@ -163,6 +163,25 @@ def test_a_saved_policy_answers_without_the_study(conbo: Conbo, learned: library
     assert after["action"] == pytest.approx(json.loads(before)["action"])
 
 
+def test_a_policy_is_saved_as_json_and_never_replaces_its_study(
+    conbo: Conbo, learned: library.Study, folder: Path
+) -> None:
+    before = {name: (folder / name).read_bytes() for name in ("study.db", "study.toml")}
+    for name in before:
+        refused = conbo("policy", "--save", name, code=1).stderr
+        assert f"a policy must be written as .json, but got '{name}'." in refused
+    assert {name: (folder / name).read_bytes() for name in before} == before
+    missing = conbo("policy", "--save", "new/policy.json", code=1).stderr
+    assert "a policy must be written to a folder that exists, but 'new' does not." in missing
+    conbo("policy", "--save", "POLICY.JSON")
+    assert "stock" in conbo("policy", "POLICY.JSON", "--state", "demand=50").stdout
+    conbo("policy", "POLICY.JSON", "--save", "copy.json")
+    (folder / "study.db").rename("study.json")
+    (folder / "study.toml").write_text((folder / "study.toml").read_text().replace("study.db", "study.json"))
+    refused = conbo("policy", "--save", "study.json", code=1).stderr
+    assert "a policy must not replace the study itself, but 'study.json' is its database." in refused
+
+
 def test_the_kinds_of_plots_are_those_of_the_library() -> None:
     from conbo import plots
 

@@ -20,7 +20,7 @@ from conbo.cli.objectives import (
     timeout_option,
     workers_option,
 )
-from conbo.cli.study_source import leading_study, open_existing, parse_pairs, parse_row, study_arguments
+from conbo.cli.study_source import is_policy_file, leading_study, open_existing, parse_pairs, parse_row, study_arguments
 from conbo.cli.tables import from_rows, read_rows
 
 if TYPE_CHECKING:
@@ -129,11 +129,9 @@ def compare(
 
 
 def _rule(space: "Space", text: str) -> Any:
-    suffix = Path(text).suffix.lower()
-    if suffix == ".json":
+    if is_policy_file(text):
         return conbo.load_policy(text)
-    if suffix == ".csv":
-        path = Path(text)
+    if (path := Path(text)).suffix.lower() == ".csv":
         return from_rows(path, read_rows(path), partial(_rule_row, space))
     return load_function(text)
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from conbo.study import Study
 
 STUDY_FILE = "study.toml"
+POLICY_ENDING = ".json"
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -123,11 +124,22 @@ def unfolded_log(source: str) -> str | None:
 
     The source is this SQLite file, or a study file that stores its study there. For any other storage, return None.
     """
-    from conbo.study.database import Database
     from conbo.study.sqlite_file import log_size
 
-    path = Database(_study_file(source).storage if source.endswith(".toml") else source).path
+    path = database_file(source)
     return f"{Path(path).name}-wal" if path is not None and log_size(path) else None
+
+
+def database_file(source: str) -> str | None:
+    """Return the path of the SQLite file that holds the study; None if it is stored elsewhere, as on a server."""
+    from conbo.study.database import Database
+
+    return Database(_study_file(source).storage if source.endswith(".toml") else source).path
+
+
+def is_policy_file(source: str) -> bool:
+    """Whether an argument names the file of a saved policy, by its ending."""
+    return Path(source).suffix.lower() == POLICY_ENDING
 
 
 def _name_distant_storage(source: str, storage: str) -> None:

@@ -84,11 +84,19 @@ def check_table(path: Path, endings: Iterable[str] = TABLES) -> None:
 
     Call it before a long computation whose result is to be written to `path`.
     """
-    if path.suffix.lower() not in endings:
-        raise SettingError(f"a table must be written as {', '.join(endings)}, but got '{path}'.")
-    if not path.parent.is_dir():
-        raise SettingError(f"a table must be written to a folder that exists, but '{path.parent}' does not.")
+    check_output("a table", path, endings)
     _library(path)
+
+
+def check_output(what: str, path: Path, endings: Iterable[str]) -> None:
+    """Raise SettingError unless `path` has one of the `endings` and its folder exists; the case does not matter.
+
+    `what` says in the message what is to be written, such as "a table".
+    """
+    if path.suffix.lower() not in endings:
+        raise SettingError(f"{what} must be written as {', '.join(endings)}, but got '{path}'.")
+    if not path.parent.is_dir():
+        raise SettingError(f"{what} must be written to a folder that exists, but '{path.parent}' does not.")
 
 
 def write_rows(path: Path, rows: Sequence[Mapping[str, Any]], usual: Sequence[str] = ()) -> None:

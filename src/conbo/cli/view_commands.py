@@ -9,6 +9,9 @@ import click
 
 import conbo
 from conbo.cli.study_source import (
+    POLICY_ENDING,
+    database_file,
+    is_policy_file,
     leading_study,
     open_existing,
     parse_pairs,
@@ -17,8 +20,18 @@ from conbo.cli.study_source import (
     study_arguments,
     unfolded_log,
 )
-from conbo.cli.tables import as_columns, as_csv, check_table, from_rows, parameter_rows, read_rows, shown, write_rows
-from conbo.errors import StudyError
+from conbo.cli.tables import (
+    as_columns,
+    as_csv,
+    check_output,
+    check_table,
+    from_rows,
+    parameter_rows,
+    read_rows,
+    shown,
+    write_rows,
+)
+from conbo.errors import SettingError, StudyError
 from conbo.notices import LOG
 from conbo.rounding import MARGIN_IN_WORDS, with_margin
 
@@ -101,7 +114,7 @@ def status(arguments: tuple[str, ...], name: str | None, with_model: bool, as_js
     help="With --states: write a .csv, .json, .parquet or .xlsx file instead of printing CSV.",
 )
 @click.option("--extrapolate", is_flag=True, help="Treat a number out of range as the nearest one in range.")
-@click.option("--save", type=_NEW, help="Write the policy itself to a JSON file, which answers without the study.")
+@click.option("--save", type=_NEW, help="Write the policy itself to a .json file, which answers without the study.")
 @_JSON
 def policy(
     arguments: tuple[str, ...],
@@ -126,6 +139,8 @@ def policy(
         if path is None:
             raise click.UsageError("--output needs --states.")
         check_table(output)
+    if save is not None:
+        _check_save(save, source)
     learned = _policy(source, name)
     states = learned.belief.space.states
     if save is not None:
@@ -137,8 +152,19 @@ def policy(
         click.echo(json.dumps(_record(prediction)) if as_json else _in_lines(prediction, learned.belief.space))
 
 
+def _check_save(path: Path, source: str) -> None:
+    """Raise SettingError if a policy must not be saved to `path`; the source is a study or a saved policy."""
+    check_output("a policy", path, [POLICY_ENDING])
+    if (
+        not is_policy_file(source)
+        and (database := database_file(source))
+        and path.resolve() == Path(database).resolve()
+    ):
+        raise SettingError(f"a policy must not replace the study itself, but '{path}' is its database.")
+
+
 def _policy(source: str, name: str | None) -> "Policy":
-    if source.endswith(".json"):
+    if is_policy_file(source):
         return conbo.load_policy(source)
     return open_existing(source, name).policy()
 
