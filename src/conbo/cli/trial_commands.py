@@ -295,7 +295,7 @@ def export(
         check_table(output)
     from conbo.study.trial_rows import with_errors
 
-    study = stored_study(source, name)
+    study = stored_study(source, name, as_stored=True)
     rows, seed = with_errors(study.trials), [SEED] if study.has_seeds else []
     usual = list(dict.fromkeys(["number", *study.parameters, *seed, "reward", "status", "error"]))
     if output is not None:
@@ -309,7 +309,7 @@ def _copy(source: str, name: str | None, target: Path, force: bool) -> None:
     from conbo.study.copies import copy_study
 
     _check_new(target, force)
-    copy_study(*location(source, name), target, overwrite=force)
+    copy_study(*location(source, name, as_stored=True), target, overwrite=force)
     click.echo(f"Wrote {target}.")
 
 

@@ -71,7 +71,7 @@ def status(arguments: tuple[str, ...], name: str | None, with_model: bool, as_js
     """Show a study: its space and its trials; with --model, what the policy is worth."""
     (source,) = leading_study(arguments)
     log = unfolded_log(source)  # read before the study is opened, because closing it may merge the log
-    study = stored_study(source, name)
+    study = stored_study(source, name, as_stored=True)
     trials = study.trials
     counts = Counter(trial.status for trial in trials)
     learned = conbo.open_study(study.storage, study.name).summary() if with_model and counts["completed"] else None
