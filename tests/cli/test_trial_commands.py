@@ -270,6 +270,22 @@ def test_rounded_states_and_actions_are_those_that_were_asked_for(
     assert conbo("tell", "--file", "batch.csv").stdout == "1 told, 0 failed, 0 left for later.\n"
 
 
+@pytest.mark.parametrize("name", ["batch.csv", "batch.json"])
+def test_rows_with_other_seeds_are_refused(conbo: Conbo, folder: Path, name: str) -> None:
+    file = folder / "study.toml"
+    file.write_text("seeds = [7, 12345678901234567]\n" + file.read_text())
+    conbo("ask", "-n", "2", "-o", name)
+    rows = [{**row, "reward": 1} for row in _read(folder / name)]
+    assert [int(str(row["seed"])) for row in rows] == [trial.seed for trial in _trials()] == [7, 12345678901234567]
+    _write(folder / name, [{**rows[0], "seed": 8}, {**rows[1], "seed": 7}])
+    refused = conbo("tell", "--file", name, code=1).stderr
+    assert "must have no wrong row, but has 2:" in refused
+    assert "column 'seed' must have the value 7, which was asked for in trial 0, or be left out, but has" in refused
+    assert {trial.status for trial in _trials()} == {"running"}
+    _write(folder / name, [{**rows[0], "seed": ""}, {**rows[1], "seed": "1.23456789012346E+16"}])  # of a spreadsheet
+    assert conbo("tell", "--file", name).stdout == "2 told, 0 failed, 0 left for later.\n"
+
+
 def _enqueue(*points: dict[str, Any]) -> None:
     """Make these the points of the next trials; strings stand for numbers and choices, as in a study file."""
     study = create_or_resume("study.toml", None)
@@ -303,6 +319,20 @@ def test_nothing_of_a_file_is_told_if_a_value_is_wrong(conbo: Conbo, folder: Pat
     assert "results.json: this must be a list of objects." in conbo("tell", "--file", "results.json", code=1).stderr
     (folder / "results.json").write_text("[")
     assert "results.json: this is not JSON" in conbo("tell", "--file", "results.json", code=1).stderr
+
+
+def test_an_error_is_a_text(conbo: Conbo, folder: Path) -> None:
+    conbo("ask", "-n", "3")
+    told = [{"number": i, "error": error} for i, error in enumerate((False, 0, ["broken"]))]
+    (folder / "results.json").write_text(json.dumps(told))
+    refused = conbo("tell", "--file", "results.json", code=1).stderr
+    for row, error in enumerate(("False", "0", "['broken']"), 1):
+        assert f"row {row}: an error must be text, but got {error}." in refused
+    (folder / "results.json").write_text(
+        '[{"number": 0, "reward": 1, "error": null}, {"number": 1, "error": ""}, {"number": 2, "error": "broken"}]'
+    )
+    assert conbo("tell", "--file", "results.json").stdout == "1 told, 1 failed, 1 left for later.\n"
+    assert [trial.status for trial in _trials()] == ["completed", "running", "failed"]
 
 
 def test_rows_whose_noise_is_unlike_before_are_refused_with_all_others(conbo: Conbo, folder: Path) -> None:
