@@ -502,3 +502,23 @@ def test_two_columns_of_one_name_are_refused(conbo: Conbo, folder: Path) -> None
 def test_one_result_is_no_results(conbo: Conbo, folder: Path) -> None:
     (folder / "one.csv").write_text("demand,stock,reward\n20,30,1.5\n")
     assert conbo("import", "one.csv").stdout == "1 result added.\n"
+
+
+def test_every_command_accepts_the_spellings_of_a_spreadsheet(conbo: Conbo, folder: Path) -> None:
+    (folder / "study.toml").write_text(
+        """
+        method = "uniform"
+        states = { s = { type = "categorical", choices = [true, 3, 2.0] } }
+        actions = { a = { type = "integer", low = 0, high = 9 } }
+        """
+    )
+    (folder / "earlier.csv").write_text("s,a,reward\nTRUE,1,9\n3.0,9.0,9\n2,1,0\nTRUE,9,0\n3,1,0\n2.0,9,9\n")
+    assert conbo("import", "earlier.csv").stdout == "6 results added.\n"
+    states = [trial.state["s"] for trial in _trials()[:3]]
+    assert repr(states) == "[True, 3, 2.0]"
+    for text, value in zip(("TRUE", "3.0", "2"), states, strict=True):
+        assert json.loads(conbo("ask", "--state", f"s={text}", "--json").stdout)["state"] == {"s": value}
+    (folder / "states.csv").write_text("s\nTRUE\n3.0\n2\n")
+    answers = json.loads(conbo("policy", "--states", "states.csv", "--json").stdout)
+    assert repr([row["s"] for row in answers]) == "[True, 3, 2.0]"
+    conbo("compare", "earlier.csv")

@@ -191,7 +191,7 @@ def parse_pairs(kind: str, parameters: "Mapping[str, Parameter]", pairs: Sequenc
 
     `kind` says in error messages what the strings describe: "A state" or "An action".
     """
-    from conbo.cli.study_file import parse_value
+    from conbo.study.cells import value_in  # imports NumPy
 
     values: dict[str, Value] = {}
     for pair in pairs:
@@ -200,16 +200,12 @@ def parse_pairs(kind: str, parameters: "Mapping[str, Parameter]", pairs: Sequenc
             raise click.UsageError(f"{kind} must be given as NAME=VALUE, but got '{pair}'.")
         if name in values:
             raise click.UsageError(f"{kind} must have every name once, but got '{name}' twice.")
-        values[name] = parse_value(parameters[name], text) if name in parameters else text
+        values[name] = value_in(parameters[name], text) if name in parameters else text
     return values
 
 
 def parse_row(parameters: "Mapping[str, Parameter]", row: Mapping[str, Any]) -> "dict[str, Value]":
     """Return the values of those columns of a row that are parameters; strings, as in CSV files, are converted."""
-    from conbo.cli.study_file import parse_value
+    from conbo.study.cells import value_in
 
-    return {
-        name: parse_value(parameter, row[name]) if isinstance(row[name], str) else row[name]
-        for name, parameter in parameters.items()
-        if name in row
-    }
+    return {name: value_in(parameter, row[name]) for name, parameter in parameters.items() if name in row}
