@@ -443,6 +443,17 @@ def test_a_parameter_may_be_called_error(conbo: Conbo, folder: Path) -> None:
     assert conbo("tell", "--file", "batch.csv").stdout == "1 told, 0 failed, 0 left for later.\n"
 
 
+@pytest.mark.parametrize("name", ["noise", "error"])
+def test_an_export_says_what_a_parameter_hides(conbo: Conbo, folder: Path, name: str) -> None:
+    file = folder / "study.toml"
+    file.write_text(file.read_text().replace("stock =", f"{name} ="))
+    conbo("ask", "-n", "2")
+    assert conbo("export").stderr == ""
+    conbo("tell", "0", "1", "--noise", "0.5")
+    conbo("fail", "1", "--error", "broken")
+    assert f"Warning: The column '{name}' holds the parameter of this name" in conbo("export").stderr
+
+
 def test_a_cost_is_told_as_an_outcome(conbo: Conbo, folder: Path) -> None:
     conbo("ask")
     conbo("tell", "0", "1.5", "--cost", "12", "--outcome", "wait=3")

@@ -17,7 +17,7 @@ from conbo.study.addable import check_addable, noiseless
 from conbo.study.cells import number_in, seed_in, value_in
 from conbo.study.csv_text import csv_rows
 from conbo.study.spreadsheets import marked
-from conbo.study.trial_rows import MEASURED, has_seeds, measured_cells, measured_columns, observations
+from conbo.study.trial_rows import MEASURED, has_seeds, measured_cells, measured_columns, observations, warn_hidden
 from conbo.trials import Outcomes, Trial
 
 # columns of a CSV file that the rows of `observations` do not have, or not always
@@ -32,12 +32,7 @@ def full_table(space: Space, trials: Iterable[Trial]) -> tuple[list[str], list[d
     """
     known = list(trials)
     parameters = [*space.states, *space.actions]
-    others = {name: [getattr(trial, name) for trial in known] for name in FILE_COLUMNS}
-    others |= {name: [trial.measured.get(key) for trial in known] for name, key in measured_columns(known).items()}
-    if hidden := [name for name in parameters if any(value is not None for value in others.get(name, []))]:
-        LOG.warning(
-            "The column '%s' holds the parameter of this name; what else is recorded under it is left out.", hidden[0]
-        )
+    warn_hidden(known, {name: [getattr(trial, name) for trial in known] for name in FILE_COLUMNS})
     more = [name for name in FILE_COLUMNS if name not in parameters]
     measured = [column for column in measured_columns(known) if column not in parameters]
     rows = [
