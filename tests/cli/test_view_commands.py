@@ -3,6 +3,7 @@
 import csv
 import json
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import pandas
@@ -135,6 +136,34 @@ def test_states_in_an_answer_are_numbers(conbo: Conbo, learned: library.Study, f
         conbo("policy", "--states", "states.csv", "-o", "orders.json", *more)
         rows = json.loads((folder / "orders.json").read_text())
         assert [(row["demand"], row["shop"]) for row in rows] == [(45, "7"), (80.5, "8")]
+
+
+def test_no_column_of_a_file_of_states_is_lost(conbo: Conbo, learned: library.Study, folder: Path) -> None:
+    (folder / "states.csv").write_text("demand,,\n45,a,b\n")
+    refused = conbo("policy", "--states", "states.csv", code=1).stderr
+    assert "'states.csv' must have at most one column without a name, but has 2." in refused
+    (folder / "states.csv").write_text("demand,\n45,a\n")
+    assert conbo("policy", "--states", "states.csv").stdout.splitlines()[1].startswith("45,a,")
+
+
+def test_extrapolation_names_rows_that_are_no_state(conbo: Conbo, learned: library.Study, folder: Path) -> None:
+    (folder / "states.csv").write_text("demand\n450\nmuch\n-7\nnan\n")
+    refused = conbo("policy", "--states", "states.csv", "--extrapolate", code=1).stderr
+    assert "must have no wrong row, but has 2:\n  line 3: 'demand' must be a number, but got 'much'." in refused
+    assert "line 5: " in refused
+    (folder / "states.csv").write_text("demand\n450\n100\n")
+    far, edge = json.loads(conbo("policy", "--states", "states.csv", "--extrapolate", "--json").stdout)
+    assert far == {**edge, "demand": 450}
+
+
+@pytest.mark.skipif(find_spec("openpyxl") is None, reason="needs openpyxl")
+def test_nested_values_are_text_in_a_spreadsheet(conbo: Conbo, learned: library.Study, folder: Path) -> None:
+    (folder / "states.json").write_text('[{"demand": 45, "shop": {"town": "north"}, "open": true}]')
+    conbo("policy", "--states", "states.json", "-o", "orders.xlsx")
+    import openpyxl
+
+    _, row, *_ = openpyxl.load_workbook(folder / "orders.xlsx").active.values
+    assert row[:3] == (45, "{'town': 'north'}", True)
 
 
 def test_a_parameter_with_the_name_of_an_added_column(conbo: Conbo, folder: Path) -> None:

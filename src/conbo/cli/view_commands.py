@@ -38,7 +38,7 @@ from conbo.rounding import MARGIN_IN_WORDS, with_margin
 if TYPE_CHECKING:
     from conbo.policies.policy import Policy
     from conbo.prediction import Prediction
-    from conbo.spaces import Space, Value
+    from conbo.spaces import Parameter, Space, Value
 
 # The names are repeated here, because conbo.plots is slow to import; a test compares them.
 PLOTS = (
@@ -186,7 +186,7 @@ def _in_lines(prediction: "Prediction", space: "Space") -> str:
 
 
 def _answer_rows(learned: "Policy", path: Path, output: Path | None, extrapolate: bool, as_json: bool) -> None:
-    space, placed = learned.belief.space, read_rows(path)
+    space, placed = learned.belief.space, read_rows(path, keep=True)
     added = (*space.actions, "predicted_reward", "predicted_std", "predicted_probability")
     columns = {name for row in placed.values() for name in row} - set(space.states)
     if taken := [name for name in added if name in columns]:
@@ -196,11 +196,10 @@ def _answer_rows(learned: "Policy", path: Path, output: Path | None, extrapolate
 
     def with_state(row: dict[str, Any]) -> "tuple[dict[str, Any], dict[str, Value]]":
         given = parse_row(space.states, row)
-        state = given if extrapolate else space.validate_state(given)
-        return row | given, state
+        return row | given, space.validate_state(_into_range(space, given) if extrapolate else given)
 
     known = from_rows(path, placed, with_state)
-    predictions = learned.predict_many([state for _, state in known], extrapolate=extrapolate)
+    predictions = learned.predict_many([state for _, state in known])
     answers = [
         {**row, **p.action, "predicted_reward": p.mean, "predicted_std": p.std}
         | ({} if p.probability is None else {"predicted_probability": p.probability})
@@ -212,6 +211,18 @@ def _answer_rows(learned: "Policy", path: Path, output: Path | None, extrapolate
         click.echo(f"Wrote {output}.")
     else:
         click.echo(json.dumps(answers, indent=1) if as_json else as_csv(answers, usual).rstrip("\n"))
+
+
+def _into_range(space: "Space", state: "dict[str, Value]") -> "dict[str, Value]":
+    """Return a state with its numbers moved into their ranges; other invalid values stay."""
+    from conbo.spaces import Categorical, is_number
+
+    def nearest(parameter: "Parameter", value: "Value") -> "Value":
+        if isinstance(parameter, Categorical) or not is_number(value):
+            return value
+        return min(max(value, parameter.low), parameter.high)
+
+    return {name: nearest(space.states[name], value) for name, value in state.items()}
 
 
 @click.command()
