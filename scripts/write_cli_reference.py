@@ -55,7 +55,8 @@ _CONBO_COMPLETE=fish_source conbo > ~/.config/fish/completions/conbo.fish
 
 Only `[actions]` must be there. A relative path in `storage` starts at the folder of the study file; without `storage`,
 the trials of `study.toml` are in `study.db` beside it. The file is read by every command. If the study was begun with
-other settings, it is not changed, and an error says what differs.
+other settings, it is not changed, and an error says what differs; `status` and `export` warn instead, and show what is
+stored.
 """
 
 

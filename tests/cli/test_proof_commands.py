@@ -59,3 +59,33 @@ def test_compare(conbo: Conbo, learned: Path) -> None:
     assert "which may be nothing" in conbo("compare", "policy.json").stdout
     once = conbo("compare", "today.csv", "--objective", "a:b", "--command", "c", code=2).stderr
     assert "What to evaluate must be given once" in once
+
+
+@pytest.mark.parametrize(
+    ("words", "needed"),
+    [
+        ("compare today.csv --states states.csv", "--states needs --objective or --command."),
+        ("compare today.csv -n 20", "--evaluations needs --objective or --command."),
+        ("compare --action stock=60 -w 1", "--workers needs --objective or --command."),
+        ("compare today.csv --timeout 5", "--timeout needs --command."),
+        ("compare today.csv --objective simulator.py:profit --timeout 5", "--timeout needs --command."),
+        ("validate simulator.py:profit --timeout 5", "--timeout needs --command."),
+    ],
+)
+def test_options_without_effect_are_refused(conbo: Conbo, learned: Path, words: str, needed: str) -> None:
+    assert needed in conbo(*words.split(), code=2).stderr
+    assert library.open_study("study.db").validations() == []
+
+
+def test_the_help_says_how_many_evaluations_are_needed(conbo: Conbo, learned: Path) -> None:
+    assert "in a space with states, at least 4" in " ".join(conbo("validate", "--help").stdout.split())
+    assert "`evaluations >= 4` must hold" in conbo("validate", "simulator.py:profit", "-n", "3", code=1).stderr
+    measuring = ("compare", "--action", "stock=60", "--objective", "simulator.py:profit")
+    assert "3 is not in the range x>=4." in conbo(*measuring, "-n", "3", code=2).stderr
+    conbo(*measuring, "-n", "4")
+    (learned / "bare.toml").write_text(
+        'method = "uniform"\n[actions]\nstock = { type = "real", low = 0, high = 150 }\n'
+    )
+    (learned / "flat.py").write_text("def reward(state, action):\n    return action['stock']\n")
+    conbo("run", "bare.toml", "flat.py:reward", "-n", "3")
+    conbo("validate", "bare.toml", "flat.py:reward", "-n", "2")

@@ -172,11 +172,31 @@ def test_every_verb_reports_a_mistake_in_the_study_file(
         assert message in conbo(*verb.split(), code=1).stderr
 
 
-def test_settings_that_changed(conbo: Conbo, folder: Path) -> None:
-    conbo("run", "simulator.py:profit", "-n", "1")
+@pytest.mark.parametrize(
+    ("before", "after", "difference"),
+    [
+        ("high = 150", "high = 200", "space.actions.stock.high: 150.0 → 200.0"),
+        ('method = "uniform"', 'method = "uniform"\ndirection = "minimize"', "direction: 'maximize' → 'minimize'"),
+    ],
+)
+def test_settings_that_changed(conbo: Conbo, folder: Path, before: str, after: str, difference: str) -> None:
+    conbo("run", "simulator.py:profit", "-n", "4")
+    conbo("ask")
     file = folder / "study.toml"
-    file.write_text(file.read_text().replace("high = 150", "high = 200"))
-    assert "stock.high: 150.0 → 200.0" in conbo("run", "simulator.py:profit", "-n", "2", code=1).stderr
+    file.write_text(file.read_text().replace(before, after))
+    (folder / "trials.csv").write_text("demand,stock,reward\n20,30,1.5\n")
+    objective = "simulator.py:profit"
+    evaluating = [f"run {objective}", f"worker {objective}", f"validate {objective}", "compare --action stock=60"]
+    for verb in ["check", "ask", "tell 4 1", "fail 4", "import trials.csv", *evaluating]:
+        assert difference in conbo(*verb.split(), code=1).stderr
+    for verb in ["policy --state demand=50", "policy --save p.json", "plot policy-map", "report"]:
+        assert difference in conbo(*verb.split(), code=1).stderr
+    for verb in ("status", "export"):  # show what is stored
+        shown = conbo(verb)
+        assert difference in shown.stderr
+        assert shown.stdout == conbo(verb, "study.db").stdout
+    assert difference in conbo("export", "--database", "copy.db").stderr
+    assert len(library.open_study("study.db").trials) == 5
 
 
 def test_workers_join_by_storage_and_name(conbo: Conbo, folder: Path) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from conbo import Categorical, Integer, Normal, Real, Space, Triangular, Weights
-from conbo.cli.study_file import TEMPLATE, parse_value, read_study_file
-from conbo.errors import PointError, SettingError
+from conbo.cli.study_file import TEMPLATE, read_study_file
+from conbo.errors import SettingError
 
 FULL = """
 name = "wards"
@@ -143,17 +143,16 @@ def test_a_file_that_is_no_text(tmp_path: Path) -> None:
         read_study_file(path)
 
 
-def test_texts_become_values() -> None:
-    assert parse_value(Real(0, 1), "0.5") == 0.5
-    assert repr(parse_value(Integer(0, 9), "3")) == "3"
-    assert parse_value(Real(0, 1), "high") == "high"
-    choices = Categorical(["a", "A", 3, 2.5, True])
-    texts = ("a", "A", "3", "2.5", "true", "True", "c")
-    assert [parse_value(choices, text) for text in texts] == ["a", "A", 3, 2.5, True, True, "c"]
-    assert [parse_value(parameter, "1_0") for parameter in (Real(0, 20), Integer(0, 20))] == ["1_0", "1_0"]
-    for ambiguous in (["1", 1], ["true", True]):
-        with pytest.raises(PointError, match=r"a string must stand for one choice, but '(1|true)' stands for"):
-            parse_value(Categorical(ambiguous), str(ambiguous[0]))
+def test_weights_accept_every_spelling_of_a_choice(tmp_path: Path) -> None:
+    path = tmp_path / "study.toml"
+    path.write_text(
+        """
+        actions = { x = { type = "real", low = 0, high = 1 } }
+        states = { c = { type = "categorical", choices = [3, 2.0, true, "3.0"] } }
+        distribution = { c = { type = "weights", weights = { 3 = 1, 2 = 2, TRUE = 3, "3.0" = 4 } } }
+        """
+    )
+    assert read_study_file(path).state_distribution == {"c": Weights({3: 1, 2.0: 2, True: 3, "3.0": 4})}
 
 
 def test_a_file_with_a_byte_order_mark(tmp_path: Path) -> None:

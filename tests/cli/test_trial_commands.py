@@ -270,6 +270,22 @@ def test_rounded_states_and_actions_are_those_that_were_asked_for(
     assert conbo("tell", "--file", "batch.csv").stdout == "1 told, 0 failed, 0 left for later.\n"
 
 
+@pytest.mark.parametrize("name", ["batch.csv", "batch.json"])
+def test_rows_with_other_seeds_are_refused(conbo: Conbo, folder: Path, name: str) -> None:
+    file = folder / "study.toml"
+    file.write_text("seeds = [7, 12345678901234567]\n" + file.read_text())
+    conbo("ask", "-n", "2", "-o", name)
+    rows = [{**row, "reward": 1} for row in _read(folder / name)]
+    assert [int(str(row["seed"])) for row in rows] == [trial.seed for trial in _trials()] == [7, 12345678901234567]
+    _write(folder / name, [{**rows[0], "seed": 8}, {**rows[1], "seed": 7}])
+    refused = conbo("tell", "--file", name, code=1).stderr
+    assert "must have no wrong row, but has 2:" in refused
+    assert "column 'seed' must have the value 7, which was asked for in trial 0, or be left out, but has" in refused
+    assert {trial.status for trial in _trials()} == {"running"}
+    _write(folder / name, [{**rows[0], "seed": ""}, {**rows[1], "seed": "1.23456789012346E+16"}])  # of a spreadsheet
+    assert conbo("tell", "--file", name).stdout == "2 told, 0 failed, 0 left for later.\n"
+
+
 def _enqueue(*points: dict[str, Any]) -> None:
     """Make these the points of the next trials; strings stand for numbers and choices, as in a study file."""
     study = create_or_resume("study.toml", None)
@@ -303,6 +319,20 @@ def test_nothing_of_a_file_is_told_if_a_value_is_wrong(conbo: Conbo, folder: Pat
     assert "results.json: this must be a list of objects." in conbo("tell", "--file", "results.json", code=1).stderr
     (folder / "results.json").write_text("[")
     assert "results.json: this is not JSON" in conbo("tell", "--file", "results.json", code=1).stderr
+
+
+def test_an_error_is_a_text(conbo: Conbo, folder: Path) -> None:
+    conbo("ask", "-n", "3")
+    told = [{"number": i, "error": error} for i, error in enumerate((False, 0, ["broken"]))]
+    (folder / "results.json").write_text(json.dumps(told))
+    refused = conbo("tell", "--file", "results.json", code=1).stderr
+    for row, error in enumerate(("False", "0", "['broken']"), 1):
+        assert f"row {row}: an error must be text, but got {error}." in refused
+    (folder / "results.json").write_text(
+        '[{"number": 0, "reward": 1, "error": null}, {"number": 1, "error": ""}, {"number": 2, "error": "broken"}]'
+    )
+    assert conbo("tell", "--file", "results.json").stdout == "1 told, 1 failed, 1 left for later.\n"
+    assert [trial.status for trial in _trials()] == ["completed", "running", "failed"]
 
 
 def test_rows_whose_noise_is_unlike_before_are_refused_with_all_others(conbo: Conbo, folder: Path) -> None:
@@ -413,6 +443,17 @@ def test_a_parameter_may_be_called_error(conbo: Conbo, folder: Path) -> None:
     assert conbo("tell", "--file", "batch.csv").stdout == "1 told, 0 failed, 0 left for later.\n"
 
 
+@pytest.mark.parametrize("name", ["noise", "error"])
+def test_an_export_says_what_a_parameter_hides(conbo: Conbo, folder: Path, name: str) -> None:
+    file = folder / "study.toml"
+    file.write_text(file.read_text().replace("stock =", f"{name} ="))
+    conbo("ask", "-n", "2")
+    assert conbo("export").stderr == ""
+    conbo("tell", "0", "1", "--noise", "0.5")
+    conbo("fail", "1", "--error", "broken")
+    assert f"Warning: The column '{name}' holds the parameter of this name" in conbo("export").stderr
+
+
 def test_a_cost_is_told_as_an_outcome(conbo: Conbo, folder: Path) -> None:
     conbo("ask")
     conbo("tell", "0", "1.5", "--cost", "12", "--outcome", "wait=3")
@@ -472,3 +513,23 @@ def test_two_columns_of_one_name_are_refused(conbo: Conbo, folder: Path) -> None
 def test_one_result_is_no_results(conbo: Conbo, folder: Path) -> None:
     (folder / "one.csv").write_text("demand,stock,reward\n20,30,1.5\n")
     assert conbo("import", "one.csv").stdout == "1 result added.\n"
+
+
+def test_every_command_accepts_the_spellings_of_a_spreadsheet(conbo: Conbo, folder: Path) -> None:
+    (folder / "study.toml").write_text(
+        """
+        method = "uniform"
+        states = { s = { type = "categorical", choices = [true, 3, 2.0] } }
+        actions = { a = { type = "integer", low = 0, high = 9 } }
+        """
+    )
+    (folder / "earlier.csv").write_text("s,a,reward\nTRUE,1,9\n3.0,9.0,9\n2,1,0\nTRUE,9,0\n3,1,0\n2.0,9,9\n")
+    assert conbo("import", "earlier.csv").stdout == "6 results added.\n"
+    states = [trial.state["s"] for trial in _trials()[:3]]
+    assert repr(states) == "[True, 3, 2.0]"
+    for text, value in zip(("TRUE", "3.0", "2"), states, strict=True):
+        assert json.loads(conbo("ask", "--state", f"s={text}", "--json").stdout)["state"] == {"s": value}
+    (folder / "states.csv").write_text("s\nTRUE\n3.0\n2\n")
+    answers = json.loads(conbo("policy", "--states", "states.csv", "--json").stdout)
+    assert repr([row["s"] for row in answers]) == "[True, 3, 2.0]"
+    conbo("compare", "earlier.csv")

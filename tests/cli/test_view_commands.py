@@ -3,6 +3,7 @@
 import csv
 import json
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import pandas
@@ -137,6 +138,34 @@ def test_states_in_an_answer_are_numbers(conbo: Conbo, learned: library.Study, f
         assert [(row["demand"], row["shop"]) for row in rows] == [(45, "7"), (80.5, "8")]
 
 
+def test_no_column_of_a_file_of_states_is_lost(conbo: Conbo, learned: library.Study, folder: Path) -> None:
+    (folder / "states.csv").write_text("demand,,\n45,a,b\n")
+    refused = conbo("policy", "--states", "states.csv", code=1).stderr
+    assert "'states.csv' must have at most one column without a name, but has 2." in refused
+    (folder / "states.csv").write_text("demand,\n45,a\n")
+    assert conbo("policy", "--states", "states.csv").stdout.splitlines()[1].startswith("45,a,")
+
+
+def test_extrapolation_names_rows_that_are_no_state(conbo: Conbo, learned: library.Study, folder: Path) -> None:
+    (folder / "states.csv").write_text("demand\n450\nmuch\n-7\nnan\n")
+    refused = conbo("policy", "--states", "states.csv", "--extrapolate", code=1).stderr
+    assert "must have no wrong row, but has 2:\n  line 3: 'demand' must be a number, but got 'much'." in refused
+    assert "line 5: " in refused
+    (folder / "states.csv").write_text("demand\n450\n100\n")
+    far, edge = json.loads(conbo("policy", "--states", "states.csv", "--extrapolate", "--json").stdout)
+    assert far == {**edge, "demand": 450}
+
+
+@pytest.mark.skipif(find_spec("openpyxl") is None, reason="needs openpyxl")
+def test_nested_values_are_text_in_a_spreadsheet(conbo: Conbo, learned: library.Study, folder: Path) -> None:
+    (folder / "states.json").write_text('[{"demand": 45, "shop": {"town": "north"}, "open": true}]')
+    conbo("policy", "--states", "states.json", "-o", "orders.xlsx")
+    import openpyxl
+
+    _, row, *_ = openpyxl.load_workbook(folder / "orders.xlsx").active.values
+    assert row[:3] == (45, "{'town': 'north'}", True)
+
+
 def test_a_parameter_with_the_name_of_an_added_column(conbo: Conbo, folder: Path) -> None:
     space = library.Space({"predicted_std": library.Real(0, 1)}, {"predicted_reward": library.Real(0, 1)})
     study = library.Study(space, method="uniform", storage=folder / "named.db")
@@ -161,6 +190,25 @@ def test_a_saved_policy_answers_without_the_study(conbo: Conbo, learned: library
     (folder / "study.db").unlink()
     after = json.loads(conbo("policy", "policy.json", "--state", "demand=50", "--json").stdout)
     assert after["action"] == pytest.approx(json.loads(before)["action"])
+
+
+def test_a_policy_is_saved_as_json_and_never_replaces_its_study(
+    conbo: Conbo, learned: library.Study, folder: Path
+) -> None:
+    before = {name: (folder / name).read_bytes() for name in ("study.db", "study.toml")}
+    for name in before:
+        refused = conbo("policy", "--save", name, code=1).stderr
+        assert f"a policy must be written as .json, but got '{name}'." in refused
+    assert {name: (folder / name).read_bytes() for name in before} == before
+    missing = conbo("policy", "--save", "new/policy.json", code=1).stderr
+    assert "a policy must be written to a folder that exists, but 'new' does not." in missing
+    conbo("policy", "--save", "POLICY.JSON")
+    assert "stock" in conbo("policy", "POLICY.JSON", "--state", "demand=50").stdout
+    conbo("policy", "POLICY.JSON", "--save", "copy.json")
+    (folder / "study.db").rename("study.json")
+    (folder / "study.toml").write_text((folder / "study.toml").read_text().replace("study.db", "study.json"))
+    refused = conbo("policy", "--save", "study.json", code=1).stderr
+    assert "a policy must not replace the study itself, but 'study.json' is its database." in refused
 
 
 def test_the_kinds_of_plots_are_those_of_the_library() -> None:

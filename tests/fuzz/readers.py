@@ -299,7 +299,7 @@ def judged_table(text: bytes, folder: Path) -> Outcome:
         judge_trials(SPACE, trials)
         assert len({trial.noise is None for trial in trials}) <= 1
 
-    return outcome(lambda: read_csv(path, SPACE), judge)
+    return outcome(lambda: read_csv(path, Optimizer(SPACE)), judge)
 
 
 # Runs

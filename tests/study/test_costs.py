@@ -194,6 +194,6 @@ def test_an_added_result_needs_no_cost_but_it_must_be_positive() -> None:
     study.add_trial({"s": 0.5}, {"x": 0.5}, 1.0)
     with pytest.raises(RewardError, match="`cost > 0` must hold, but got cost=0"):
         study.add_trial({"s": 0.5}, {"x": 0.5}, 1.0, outcomes={"cost": 0})
-    with pytest.raises(RewardError, match="`cost > 0` must hold, but got cost=-1"):
+    with pytest.raises(StudyError, match="row 1: `cost > 0` must hold, but got cost=-1"):
         study.add_trials([{"s": 0.5, "x": 0.5, "reward": 1, "outcome:cost": -1}])
     assert len(study.trials) == 1

@@ -105,8 +105,12 @@ def test_rows_of_a_list_may_have_different_keys() -> None:
     for rows in ([row, lacking], [lacking, row]):
         with pytest.raises(StudyError, match=f"row {rows.index(lacking) + 1}: 'x' must be a number, but got None"):
             study.add_trials(rows)
-    with pytest.raises(StudyError, match="row 1: `noise` must be given with every reward or with none"):
+    with pytest.raises(
+        StudyError, match="row 2: `noise` must be given with every reward or with none, also of earlier"
+    ):
         study.add_trials([row, {**row, "noise": 0.1}])
+    with pytest.raises(StudyError, match=r"row 1: `noise` must be given with every reward or with none\.$"):
+        new_study().add_trials([row, {**row, "noise": 0.1}])
     assert len(study.trials) == 2
 
 

@@ -131,7 +131,7 @@ def test_nothing_is_told_without_its_outcome() -> None:
     study.tell(trial, 1.0, outcomes={"wait": 0.1})
     with pytest.raises(RewardError, match="the outcome 'wait' must be told"):
         study.add_trial({"s": 0.5}, {"x": 0.5}, 1.0)
-    with pytest.raises(RewardError, match="the outcome 'wait' must be told"):
+    with pytest.raises(StudyError, match="row 1: the outcome 'wait' must be told"):
         study.add_trials([{"s": 0.5, "x": 0.5, "reward": 1.0}])
     assert study.add_trials([{"s": 0.5, "x": 0.5, "reward": 1.0, "outcome:wait": 0.3}]) == 1
     assert len(study.trials) == 2

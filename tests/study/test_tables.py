@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from conbo.errors import RewardError, StudyError
+from conbo.outcome_constraints import AtMost
 from conbo.spaces import Categorical, Integer, Real, Space
 from conbo.study import Study
 
@@ -177,12 +178,32 @@ def test_noise_for_some_rows_only(tmp_path: Path) -> None:
 def test_noise_unlike_that_of_the_study(tmp_path: Path) -> None:
     study = new_study()
     study.tell(study.ask(), 1.0)
-    path = written(tmp_path / "noisy.csv", "s,k,x,n,reward,noise", "0.5,a,1,1,1.0,0.1")
+    rows = [f"0.5,a,1,1,1.0,{noise}" for noise in (0.1, "", 0.1)]
+    path = written(tmp_path / "noisy.csv", "s,k,x,n,reward,noise", *rows)
+    with pytest.raises(StudyError) as raised:
+        study.import_csv(path)
+    rule = "`noise` must be given with every reward or with none, also of earlier trials."
+    assert str(raised.value).splitlines()[1:] == [f"  line 2: {rule}", f"  line 4: {rule}"]
     with pytest.raises(
         RewardError, match=r"with every reward or with none, but got noise=0.1 for trial 1, unlike before"
     ):
-        study.import_csv(path)
+        study.add_trial(study.trials[0].state, study.trials[0].action, 1.0, noise=0.1)
     assert len(study.trials) == 1
+
+
+def test_every_row_with_a_wrong_seed_outcome_or_cost_is_named(tmp_path: Path) -> None:
+    space = Space(actions={"x": Real(0, 1)})
+    study = Study(space, seeds=[1, 2], outcome_constraints={"wait": AtMost(5)}, cost="learned")
+    lines = ["x,seed,reward,outcome:wait,outcome:cost", "0,1,1,2,3", "0,3,1,2,3", "0,1,1,,3", "0,2,1,2,-1", "0,2,1,2,"]
+    with pytest.raises(StudyError) as raised:
+        study.import_csv(written(tmp_path / "bad.csv", *lines))
+    _, *rows = str(raised.value).splitlines()
+    assert [row.split(":")[0].strip() for row in rows] == ["line 3", "line 4", "line 5"]
+    assert "must be one of the 2 that the study lists, but got seed=3" in rows[0]
+    assert "the outcome 'wait' must be told" in rows[1]
+    assert "`cost > 0` must hold, but got cost=-1" in rows[2]
+    assert study.trials == ()
+    assert study.import_csv(written(tmp_path / "good.csv", lines[0], lines[1], lines[5])) == 2
 
 
 def test_a_parameter_that_is_called_noise(tmp_path: Path) -> None:

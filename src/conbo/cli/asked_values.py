@@ -1,4 +1,4 @@
-"""Checks that the states and actions in a file of results are those that were asked for.
+"""Checks that the states, actions and seeds in a file of results are those that were asked for.
 
 Files pass through spreadsheets and scripts, which may round numbers. The asked value is therefore rounded to the digits
 in the file before both are compared; but these digits must be enough to tell where in the parameter's range it is.
@@ -18,15 +18,17 @@ MOST_ROUNDED = 0.01  # largest difference that rounding may cause
 NEGLIGIBLE = 1e-6  # largest difference that is ignored even if it is not due to rounding, such as single precision
 SPREADSHEET = 1e-14  # largest relative difference due to the fifteen significant digits that spreadsheets keep
 
+_SEED = Fields.of({"type": "integer"})  # stands for the record of a parameter
+
 
 def check_asked(trial: Trial, row: Mapping[str, Any], parameters: Mapping[str, Fields]) -> None:
-    """Raise PointError if a row of a file has another state or action than its trial; columns may be missing or empty.
+    """Raise PointError if a row of a file has another state, action or seed than its trial.
 
-    `parameters` maps names to the records of parameters in `Space.to_dict`.
+    Columns may be missing or empty. `parameters` maps names to the records of parameters in `Space.to_dict`.
     """
-    for name, value in {**trial.state, **trial.action}.items():
+    for name, value in trial.point.items():
         cell = row.get(name)
-        if cell not in (None, "") and not _agrees(parameters[name], value, cell):
+        if cell not in (None, "") and not _agrees(parameters.get(name, _SEED), value, cell):
             asked = f"the value {value!r}, which was asked for in trial {trial.number}"
             raise PointError(f"column '{name}' must have {asked}, or be left out, but has {cell!r}.")
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from conbo.cli.study_source import Command, leading_study
 from conbo.cli.tables import number_text
@@ -52,6 +53,17 @@ def timeout_option(meaning: str) -> Callable[[Command], Command]:
     """A decorator that adds the option `--timeout`, in seconds, with the help text `meaning`."""
     seconds = click.FloatRange(0, min_open=True)
     return click.option("--timeout", metavar="SECONDS", type=seconds, help=meaning)
+
+
+def refuse_options(needed: str, *names: str) -> None:
+    """Raise click.UsageError if one of these options was given to the running command.
+
+    Without `needed`, such as "--command", they would have no effect.
+    """
+    context = click.get_current_context()
+    for option in context.command.params:
+        if option.name in names and context.get_parameter_source(option.name) is not ParameterSource.DEFAULT:
+            raise click.UsageError(f"{option.opts[-1]} needs {needed}.")
 
 
 def source_and_objective(

@@ -16,11 +16,20 @@ from conbo.cli.objectives import (
     command_option,
     exits_as_errors,
     load_function,
+    refuse_options,
     source_and_objective,
     timeout_option,
     workers_option,
 )
-from conbo.cli.study_source import leading_study, open_existing, parse_pairs, parse_row, study_arguments
+from conbo.cli.study_source import (
+    Command,
+    is_policy_file,
+    leading_study,
+    open_existing,
+    parse_pairs,
+    parse_row,
+    study_arguments,
+)
 from conbo.cli.tables import from_rows, read_rows
 
 if TYPE_CHECKING:
@@ -31,32 +40,36 @@ _EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
 _EVALUATIONS = 20
 
 
-def _fresh_evaluations(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add to a command the options that `validate` and `compare` share."""
+def _fresh_evaluations(least: int, meaning: str) -> Callable[[Command], Command]:
+    """A decorator that adds the options that `validate` and `compare` share.
+
+    The option `--evaluations` is at least `least` and has the help text `meaning`.
+    """
+    number = click.IntRange(least)
     options = (
         command_option,
         click.option(
-            "-n",
-            "--evaluations",
-            metavar="N",
-            type=click.IntRange(2),
-            default=_EVALUATIONS,
-            show_default=True,
-            help="Number of evaluations, in total; half of them are the policy's.",
+            *("-n", "--evaluations"), metavar="N", type=number, default=_EVALUATIONS, show_default=True, help=meaning
         ),
         click.option("--states", "path", type=_EXISTING, help="A .csv or .json file with the states to evaluate in."),
         workers_option,
         timeout_option("Seconds that a program of --command may take."),
         click.option("--json", "as_json", is_flag=True, help="Print JSON."),
     )
-    for option in reversed(options):
-        command = option(command)
-    return command
+
+    def decorate(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
 
 
 @click.command()
 @study_arguments("[STUDY] [OBJECTIVE]")
-@_fresh_evaluations
+@_fresh_evaluations(
+    2, "Number of evaluations, in total; in a space with states, at least 4, half of them the policy's."
+)
 def validate(
     arguments: tuple[str, ...],
     name: str | None,
@@ -72,6 +85,8 @@ def validate(
     OBJECTIVE is the same as for `conbo run`. It is evaluated in fresh states that follow P[s], with the policy's action
     and with the best single action. The results are stored with the study, but not as trials.
     """
+    if command is None:
+        refuse_options("--command", "timeout")
     source, objective = source_and_objective(arguments, command, timeout)
     study = open_existing(source, name)
     states = _states(study.space, path)
@@ -86,7 +101,7 @@ def validate(
 @study_arguments("[STUDY] [RULE]")
 @click.option("--action", "pairs", multiple=True, metavar="NAME=VALUE", help="One action for all states, as the RULE.")
 @click.option("--objective", metavar="FUNCTION", help="Evaluate module:function or file.py:function in fresh states.")
-@_fresh_evaluations
+@_fresh_evaluations(4, "Number of evaluations, in total; half of them are the policy's.")
 @click.option("--label", default="your rule", show_default=True, help="What the rule is called.")
 def compare(
     arguments: tuple[str, ...],
@@ -110,6 +125,10 @@ def compare(
     """
     if objective is not None and command is not None:
         raise click.UsageError("What to evaluate must be given once: --objective or --command.")
+    if objective is None and command is None:
+        refuse_options("--objective or --command", "evaluations", "path", "workers")
+    if command is None:
+        refuse_options("--command", "timeout")
     source, *rules = leading_study(arguments) if pairs else leading_study(arguments, "RULE")
     study = open_existing(source, name)
     rule = parse_pairs("An action", study.space.actions, pairs) if pairs else _rule(study.space, rules[0])
@@ -129,11 +148,9 @@ def compare(
 
 
 def _rule(space: "Space", text: str) -> Any:
-    suffix = Path(text).suffix.lower()
-    if suffix == ".json":
+    if is_policy_file(text):
         return conbo.load_policy(text)
-    if suffix == ".csv":
-        path = Path(text)
+    if (path := Path(text)).suffix.lower() == ".csv":
         return from_rows(path, read_rows(path), partial(_rule_row, space))
     return load_function(text)
 

@@ -15,7 +15,7 @@ from conbo.names import check_study_name
 
 if TYPE_CHECKING:
     from conbo.outcome_constraints import OutcomeConstraint
-    from conbo.spaces import Parameter, Space, Value
+    from conbo.spaces import Parameter, Space
     from conbo.state_distributions import MarginalRecipe
     from conbo.study import Study
 
@@ -166,8 +166,10 @@ def _parameter(where: str, entry: object) -> "Parameter":
 
 def _recipe(where: str, entry: object, parameter: "Parameter") -> "MarginalRecipe":
     def weights(weights: dict[str, float]) -> "MarginalRecipe":
+        from conbo.study.cells import value_in
+
         table = _table(f"{where}.weights", weights)
-        values = {parse_value(parameter, key): weight for key, weight in table.items()}
+        values = {value_in(parameter, key): weight for key, weight in table.items()}
         if len(values) < len(table):
             raise SettingError(f"`{where}.weights` must name every value once, but got {table!r}.")
         return conbo.Weights(values)
@@ -209,28 +211,3 @@ def _check_keys(where: str, table: Mapping[str, object], known: Mapping[str, obj
     for key in table:
         if key not in known:
             raise SettingError(f"unknown key `{where}{key}`: {closest(key, known)}")
-
-
-def parse_value(parameter: "Parameter", text: str) -> "Value":
-    """Convert a string to a value of the parameter: a number, or one of its choices.
-
-    A string that cannot be converted is returned unchanged; the space rejects it later. Raises PointError if the string
-    stands for two choices, such as 1 and "1".
-    """
-    if isinstance(parameter, conbo.Categorical):
-        from conbo.study.cells import meant_choice
-
-        meant = [choice for choice in parameter.choices if text in (str(choice), _as_toml(choice))]
-        return meant_choice(text, meant)
-    if "_" in text:  # Python would read 1_000 as a number, but other programs do not
-        return text
-    for number in (int, float):
-        try:
-            return number(text)
-        except ValueError:
-            continue
-    return text
-
-
-def _as_toml(choice: "Value") -> str:
-    return str(choice).lower() if isinstance(choice, bool) else str(choice)

@@ -14,6 +14,7 @@ import click
 
 import conbo
 from conbo.errors import SettingError, StudyError
+from conbo.notices import LOG
 
 if TYPE_CHECKING:
     from conbo.cli.stored_study import StoredStudy
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from conbo.study import Study
 
 STUDY_FILE = "study.toml"
+POLICY_ENDING = ".json"
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -62,17 +64,21 @@ def create_or_resume(source: str, name: str | None, device: str = "cpu") -> "Stu
 def open_existing(source: str, name: str | None, device: str = "cpu") -> "Study":
     """Open the existing study of a study file or of a storage.
 
-    Raises StudyError or StorageError if the study does not exist, and SettingError if the study file does not exist, or
-    if no name is given and it is not clear which study of the storage is meant.
+    Raises StudyError or StorageError if the study does not exist, StudyError if it was begun with other settings than
+    those of the study file, and SettingError if the study file does not exist, or if no name is given and it is not
+    clear which study of the storage is meant.
     """
     return conbo.open_study(*location(source, name), device=device)
 
 
-def stored_study(source: str, name: str | None) -> "StoredStudy":
-    """Read settings and trials of an existing study, without its model; raise the same errors as `open_existing`."""
+def stored_study(source: str, name: str | None, *, as_stored: bool = False) -> "StoredStudy":
+    """Read settings and trials of an existing study, without its model; raise the same errors as `open_existing`.
+
+    With `as_stored`, other settings in the study file are warned about instead.
+    """
     from conbo.cli.stored_study import StoredStudy  # imports SQLAlchemy, which `conbo --help` must not
 
-    return StoredStudy(*location(source, name))
+    return StoredStudy(*location(source, name, as_stored=as_stored))
 
 
 def shell_word(text: str) -> str:
@@ -80,7 +86,7 @@ def shell_word(text: str) -> str:
     return subprocess.list2cmdline([text]) if sys.platform == "win32" else shlex.quote(text)
 
 
-def location(source: str, name: str | None) -> tuple[str, str]:
+def location(source: str, name: str | None, *, as_stored: bool = False) -> tuple[str, str]:
     """Return the storage and the name of the study; the source is a study file or a storage.
 
     The name is the first of these that applies:
@@ -90,19 +96,23 @@ def location(source: str, name: str | None) -> tuple[str, str]:
     - The name of the study in the storage, if there is exactly one.
     - "default".
 
-    Raises StudyError if the storage of a study file has no study yet, and SettingError if `name` is None and the source
-    is a storage with several studies, none of which is called "default".
+    Raises StudyError if the storage of a study file has no study yet, or if the study was begun with other settings
+    than those of the file; with `as_stored`, for commands that show what is stored, this is a warning. Raises
+    SettingError if `name` is None and the source is a storage with several studies, none of which is called "default".
     """
     if source.endswith(".toml"):
         study_file = _study_file(source)
         _name_distant_storage(source, study_file.storage)
-        if not stored_names(study_file.storage):
+        names, own = stored_names(study_file.storage), name or study_file.name
+        if not names:
             word = shell_word(source)
             raise StudyError(
                 f"{source} has not been run yet: `conbo run {word} simulator.py:reward` begins it, or `conbo ask "
                 f"{word}` asks for the first point."
             )
-        return study_file.storage, name or study_file.name
+        if own in names:
+            _compare_settings(study_file, own, as_stored)
+        return study_file.storage, own
     if name is not None:
         return source, name
     names = conbo.study_names(source)
@@ -123,11 +133,32 @@ def unfolded_log(source: str) -> str | None:
 
     The source is this SQLite file, or a study file that stores its study there. For any other storage, return None.
     """
-    from conbo.study.database import Database
     from conbo.study.sqlite_file import log_size
 
-    path = Database(_study_file(source).storage if source.endswith(".toml") else source).path
+    path = database_file(source)
     return f"{Path(path).name}-wal" if path is not None and log_size(path) else None
+
+
+def database_file(source: str) -> str | None:
+    """Return the path of the SQLite file that holds the study; None if it is stored elsewhere, as on a server."""
+    from conbo.study.database import Database
+
+    return Database(_study_file(source).storage if source.endswith(".toml") else source).path
+
+
+def is_policy_file(source: str) -> bool:
+    """Whether an argument names the file of a saved policy, by its ending."""
+    return Path(source).suffix.lower() == POLICY_ENDING
+
+
+def _compare_settings(study_file: "StudyFile", name: str, as_stored: bool) -> None:
+    """Raise StudyError if the stored study was begun with other settings; with `as_stored`, print a warning instead."""
+    try:
+        study_file.study(name)
+    except StudyError as error:
+        if not as_stored:
+            raise
+        LOG.warning("What follows is as stored, whatever the study file says: %s", error)
 
 
 def _name_distant_storage(source: str, storage: str) -> None:
@@ -160,7 +191,7 @@ def parse_pairs(kind: str, parameters: "Mapping[str, Parameter]", pairs: Sequenc
 
     `kind` says in error messages what the strings describe: "A state" or "An action".
     """
-    from conbo.cli.study_file import parse_value
+    from conbo.study.cells import value_in  # imports NumPy
 
     values: dict[str, Value] = {}
     for pair in pairs:
@@ -169,16 +200,12 @@ def parse_pairs(kind: str, parameters: "Mapping[str, Parameter]", pairs: Sequenc
             raise click.UsageError(f"{kind} must be given as NAME=VALUE, but got '{pair}'.")
         if name in values:
             raise click.UsageError(f"{kind} must have every name once, but got '{name}' twice.")
-        values[name] = parse_value(parameters[name], text) if name in parameters else text
+        values[name] = value_in(parameters[name], text) if name in parameters else text
     return values
 
 
 def parse_row(parameters: "Mapping[str, Parameter]", row: Mapping[str, Any]) -> "dict[str, Value]":
     """Return the values of those columns of a row that are parameters; strings, as in CSV files, are converted."""
-    from conbo.cli.study_file import parse_value
+    from conbo.study.cells import value_in
 
-    return {
-        name: parse_value(parameter, row[name]) if isinstance(row[name], str) else row[name]
-        for name, parameter in parameters.items()
-        if name in row
-    }
+    return {name: value_in(parameter, row[name]) for name, parameter in parameters.items() if name in row}

@@ -28,12 +28,12 @@ TABLES: dict[str, tuple[str, ...]] = {
 READABLE = (".csv", ".json")
 
 
-def read_rows(path: Path) -> dict[str, dict[str, Any]]:
+def read_rows(path: Path, *, keep: bool = False) -> dict[str, dict[str, Any]]:
     """Return the rows of a CSV file, or of a JSON file with a list of objects, as dicts from columns to values.
 
     The keys of the result are the places of the rows in the file, such as "line 3". Values of a CSV file are strings;
     missing cells are None, and surplus cells are a list under the key None. Raises StudyError if two columns of a CSV
-    file have the same name; columns without a name may be repeated.
+    file have the same name. Several columns may have no name, unless all are to be kept (`keep`).
     """
     if path.suffix.lower() in (".parquet", ".xlsx"):
         raise SettingError(f"a table must be read from a .csv or .json file, but got '{path}'.")
@@ -41,6 +41,8 @@ def read_rows(path: Path) -> dict[str, dict[str, Any]]:
         columns, cells, lines = csv_rows(path)
         if twice := [name for name in columns if name and columns.count(name) > 1]:
             raise StudyError(f"'{path}' must have one column for '{twice[0]}', but has several.")
+        if keep and columns.count("") > 1:
+            raise StudyError(f"'{path}' must have at most one column without a name, but has {columns.count('')}.")
         return {f"line {line}": dict.fromkeys(columns) | row for line, row in zip(lines, cells, strict=True)}
     try:
         rows = json.loads(path.read_text(encoding="utf-8-sig"))
@@ -84,11 +86,19 @@ def check_table(path: Path, endings: Iterable[str] = TABLES) -> None:
 
     Call it before a long computation whose result is to be written to `path`.
     """
-    if path.suffix.lower() not in endings:
-        raise SettingError(f"a table must be written as {', '.join(endings)}, but got '{path}'.")
-    if not path.parent.is_dir():
-        raise SettingError(f"a table must be written to a folder that exists, but '{path.parent}' does not.")
+    check_output("a table", path, endings)
     _library(path)
+
+
+def check_output(what: str, path: Path, endings: Iterable[str]) -> None:
+    """Raise SettingError unless `path` has one of the `endings` and its folder exists; the case does not matter.
+
+    `what` says in the message what is to be written, such as "a table".
+    """
+    if path.suffix.lower() not in endings:
+        raise SettingError(f"{what} must be written as {', '.join(endings)}, but got '{path}'.")
+    if not path.parent.is_dir():
+        raise SettingError(f"{what} must be written to a folder that exists, but '{path.parent}' does not.")
 
 
 def write_rows(path: Path, rows: Sequence[Mapping[str, Any]], usual: Sequence[str] = ()) -> None:
@@ -134,12 +144,12 @@ def _library(path: Path) -> Any:
 def _sheet_cell(openpyxl: Any, sheet: Any, value: Any) -> Any:
     """Return a value for a sheet of openpyxl.
 
-    A string becomes a cell with text, even if it looks like a formula. Control characters that a sheet cannot have are
-    removed.
+    A string becomes a cell with text, even if it looks like a formula, and so does a list or dict, as in a CSV file.
+    Control characters that a sheet cannot have are removed.
     """
-    if not isinstance(value, str):
+    if value is None or isinstance(value, int | float):
         return value
-    cell = openpyxl.cell.WriteOnlyCell(sheet, openpyxl.cell.cell.ILLEGAL_CHARACTERS_RE.sub("", value))
+    cell = openpyxl.cell.WriteOnlyCell(sheet, openpyxl.cell.cell.ILLEGAL_CHARACTERS_RE.sub("", str(value)))
     cell.data_type = "s"
     return cell
 

@@ -113,7 +113,7 @@ def tell(
 
     In a file, a column `noise` may hold noise variances, columns such as `outcome:wait` may hold other outcomes, and a
     message in a column `error` says that the trial failed. Rows with neither a reward nor an error are left for later.
-    Columns of states and actions may be left out; otherwise they must be those of the trials, up to rounding.
+    Columns of states, actions and seeds may be left out; otherwise they must be those of the trials, up to rounding.
     If any row is invalid, for example because its trial does not exist, all invalid rows are listed and nothing is
     recorded.
     """
@@ -165,24 +165,26 @@ def _result(
     from earlier rows. `noiseless` is empty until a trial is completed, then {True} if completed trials have no noise
     variance, or {False} if they have one. Both are updated with this row's result.
 
-    Raises TrialError if `told` has a different result for the trial, PointError if the row has another state or action
-    than the trial, and RewardError if this row has a noise variance and the completed trials have none, or vice versa.
+    Raises TrialError if `told` has a different result for the trial or an error is not text, PointError if the row has
+    another state, action or seed than the trial, and RewardError if this row has a noise variance and the completed
+    trials have none, or vice versa.
     """
     from conbo.cli.asked_values import check_asked
     from conbo.trials import unlike_before
 
-    point = {name: cell for name, cell in row.items() if name in parameters}
-    row = {name: cell for name, cell in row.items() if name not in parameters}  # a parameter may be called `error`
-    if not _has(row, "reward") and not _has(row, "error"):
+    # a parameter may be called `error`
+    result = {name: cell for name, cell in row.items() if name not in parameters}
+    error = _error(result)
+    if error is None and not _has(result, "reward"):
         return None
-    number = study.known(_number(row.get("number")))
-    check_asked(told[number], point, parameters)
-    if not _has(row, "reward"):
-        told[number] = told[number].failed(str(row["error"]))
-        return number, str(row["error"])
-    if _has(row, "error"):
-        raise RewardError(f"a trial must have a reward or an error, but trial {number} has both.")
-    outcomes = _outcomes(study, row)
+    number = study.known(_number(result.get("number")))
+    check_asked(told[number], row, parameters)
+    if error is not None:
+        if _has(result, "reward"):
+            raise RewardError(f"a trial must have a reward or an error, but trial {number} has both.")
+        told[number] = told[number].failed(error)
+        return number, error
+    outcomes = _outcomes(study, result)
     completed = told[number].told(outcomes)
     if noiseless not in (set(), {completed.noise is None}):
         raise unlike_before(completed)
@@ -194,6 +196,16 @@ def _result(
 def _has(row: Mapping[str, Any], column: str) -> bool:
     cell = row.get(column)
     return cell is not None and str(cell).strip() != ""
+
+
+def _error(row: Mapping[str, Any]) -> str | None:
+    """Return the error in a row, or None if there is none; raise TrialError if it is not text."""
+    if not _has(row, "error"):
+        return None
+    error = row["error"]
+    if not isinstance(error, str):
+        raise TrialError(f"an error must be text, but got {error!r}.")
+    return error
 
 
 def _outcomes(study: "StoredStudy", row: Mapping[str, Any]) -> "Outcomes":
@@ -295,7 +307,7 @@ def export(
         check_table(output)
     from conbo.study.trial_rows import with_errors
 
-    study = stored_study(source, name)
+    study = stored_study(source, name, as_stored=True)
     rows, seed = with_errors(study.trials), [SEED] if study.has_seeds else []
     usual = list(dict.fromkeys(["number", *study.parameters, *seed, "reward", "status", "error"]))
     if output is not None:
@@ -309,7 +321,7 @@ def _copy(source: str, name: str | None, target: Path, force: bool) -> None:
     from conbo.study.copies import copy_study
 
     _check_new(target, force)
-    copy_study(*location(source, name), target, overwrite=force)
+    copy_study(*location(source, name, as_stored=True), target, overwrite=force)
     click.echo(f"Wrote {target}.")
 
 

@@ -9,6 +9,9 @@ import click
 
 import conbo
 from conbo.cli.study_source import (
+    POLICY_ENDING,
+    database_file,
+    is_policy_file,
     leading_study,
     open_existing,
     parse_pairs,
@@ -17,15 +20,25 @@ from conbo.cli.study_source import (
     study_arguments,
     unfolded_log,
 )
-from conbo.cli.tables import as_columns, as_csv, check_table, from_rows, parameter_rows, read_rows, shown, write_rows
-from conbo.errors import StudyError
+from conbo.cli.tables import (
+    as_columns,
+    as_csv,
+    check_output,
+    check_table,
+    from_rows,
+    parameter_rows,
+    read_rows,
+    shown,
+    write_rows,
+)
+from conbo.errors import SettingError, StudyError
 from conbo.notices import LOG
 from conbo.rounding import MARGIN_IN_WORDS, with_margin
 
 if TYPE_CHECKING:
     from conbo.policies.policy import Policy
     from conbo.prediction import Prediction
-    from conbo.spaces import Space, Value
+    from conbo.spaces import Parameter, Space, Value
 
 # The names are repeated here, because conbo.plots is slow to import; a test compares them.
 PLOTS = (
@@ -58,7 +71,7 @@ def status(arguments: tuple[str, ...], name: str | None, with_model: bool, as_js
     """Show a study: its space and its trials; with --model, what the policy is worth."""
     (source,) = leading_study(arguments)
     log = unfolded_log(source)  # read before the study is opened, because closing it may merge the log
-    study = stored_study(source, name)
+    study = stored_study(source, name, as_stored=True)
     trials = study.trials
     counts = Counter(trial.status for trial in trials)
     learned = conbo.open_study(study.storage, study.name).summary() if with_model and counts["completed"] else None
@@ -101,7 +114,7 @@ def status(arguments: tuple[str, ...], name: str | None, with_model: bool, as_js
     help="With --states: write a .csv, .json, .parquet or .xlsx file instead of printing CSV.",
 )
 @click.option("--extrapolate", is_flag=True, help="Treat a number out of range as the nearest one in range.")
-@click.option("--save", type=_NEW, help="Write the policy itself to a JSON file, which answers without the study.")
+@click.option("--save", type=_NEW, help="Write the policy itself to a .json file, which answers without the study.")
 @_JSON
 def policy(
     arguments: tuple[str, ...],
@@ -126,6 +139,8 @@ def policy(
         if path is None:
             raise click.UsageError("--output needs --states.")
         check_table(output)
+    if save is not None:
+        _check_save(save, source)
     learned = _policy(source, name)
     states = learned.belief.space.states
     if save is not None:
@@ -137,8 +152,19 @@ def policy(
         click.echo(json.dumps(_record(prediction)) if as_json else _in_lines(prediction, learned.belief.space))
 
 
+def _check_save(path: Path, source: str) -> None:
+    """Raise SettingError if a policy must not be saved to `path`; the source is a study or a saved policy."""
+    check_output("a policy", path, [POLICY_ENDING])
+    if (
+        not is_policy_file(source)
+        and (database := database_file(source))
+        and path.resolve() == Path(database).resolve()
+    ):
+        raise SettingError(f"a policy must not replace the study itself, but '{path}' is its database.")
+
+
 def _policy(source: str, name: str | None) -> "Policy":
-    if source.endswith(".json"):
+    if is_policy_file(source):
         return conbo.load_policy(source)
     return open_existing(source, name).policy()
 
@@ -160,7 +186,7 @@ def _in_lines(prediction: "Prediction", space: "Space") -> str:
 
 
 def _answer_rows(learned: "Policy", path: Path, output: Path | None, extrapolate: bool, as_json: bool) -> None:
-    space, placed = learned.belief.space, read_rows(path)
+    space, placed = learned.belief.space, read_rows(path, keep=True)
     added = (*space.actions, "predicted_reward", "predicted_std", "predicted_probability")
     columns = {name for row in placed.values() for name in row} - set(space.states)
     if taken := [name for name in added if name in columns]:
@@ -170,11 +196,10 @@ def _answer_rows(learned: "Policy", path: Path, output: Path | None, extrapolate
 
     def with_state(row: dict[str, Any]) -> "tuple[dict[str, Any], dict[str, Value]]":
         given = parse_row(space.states, row)
-        state = given if extrapolate else space.validate_state(given)
-        return row | given, state
+        return row | given, space.validate_state(_into_range(space, given) if extrapolate else given)
 
     known = from_rows(path, placed, with_state)
-    predictions = learned.predict_many([state for _, state in known], extrapolate=extrapolate)
+    predictions = learned.predict_many([state for _, state in known])
     answers = [
         {**row, **p.action, "predicted_reward": p.mean, "predicted_std": p.std}
         | ({} if p.probability is None else {"predicted_probability": p.probability})
@@ -186,6 +211,18 @@ def _answer_rows(learned: "Policy", path: Path, output: Path | None, extrapolate
         click.echo(f"Wrote {output}.")
     else:
         click.echo(json.dumps(answers, indent=1) if as_json else as_csv(answers, usual).rstrip("\n"))
+
+
+def _into_range(space: "Space", state: "dict[str, Value]") -> "dict[str, Value]":
+    """Return a state with its numbers moved into their ranges; other invalid values stay."""
+    from conbo.spaces import Categorical, is_number
+
+    def nearest(parameter: "Parameter", value: "Value") -> "Value":
+        if isinstance(parameter, Categorical) or not is_number(value):
+            return value
+        return min(max(value, parameter.low), parameter.high)
+
+    return {name: nearest(space.states[name], value) for name, value in state.items()}
 
 
 @click.command()

@@ -1,17 +1,21 @@
-"""Reads a cell of a CSV file or a table as a number, as a choice of a categorical parameter, or as a seed."""
+"""Reads text as a number, as a choice of a categorical parameter, or as a seed.
 
-from collections.abc import Sequence
+The text is a cell of a table, or comes from a command line or a study file.
+"""
+
+from contextlib import suppress
 from typing import Any
 
 from conbo.common_random_numbers import is_seed
 from conbo.errors import PointError
-from conbo.spaces import Categorical, Parameter, Value, is_number
+from conbo.spaces import Categorical, Parameter, Value
+from conbo.values import is_finite_number
 
 
 def seed_in(cell: Any) -> int:
     """Convert a cell such as 7, "7" or 7.0 to an integer seed; raise PointError if the cell does not hold a seed."""
-    value = int(cell) if isinstance(cell, str) and cell.strip().isdecimal() else number_in(cell)
-    seed = int(value) if is_number(value) and float(value).is_integer() else -1
+    value = number_in(cell)
+    seed = int(value) if is_finite_number(value) and value == int(value) else -1
     if not is_seed(seed):
         raise PointError(f"a seed must be a whole number from 0 to 2**63 - 1, but got {cell!r}.")
     return seed
@@ -26,32 +30,24 @@ def value_in(parameter: Parameter, cell: Any) -> Any:
     if not isinstance(parameter, Categorical):
         return number_in(cell)
     exact = [choice for choice in parameter.choices if str(choice) == cell]
-    return meant_choice(cell, exact or [choice for choice in parameter.choices if _reads_as(cell, choice)])
+    meant = exact or [choice for choice in parameter.choices if _reads_as(cell, choice)]
+    if len(meant) > 1:
+        raise PointError(f"a string must stand for one choice, but {cell!r} stands for {meant[0]!r} and {meant[1]!r}.")
+    return meant[0] if meant else cell
 
 
 def _reads_as(cell: Any, choice: Value) -> bool:
-    """Whether a spreadsheet may write this cell for the choice: TRUE for True, or 1 for 1.0."""
+    """Whether the cell is another spelling of the choice: true or TRUE for True, or 1 for 1.0."""
     if isinstance(choice, bool):
         return str(cell).lower() == str(choice).lower()
     return not isinstance(choice, str) and isinstance(cell, str) and number_in(cell) == choice
 
 
-def meant_choice(text: Any, meant: Sequence[Value]) -> Any:
-    """Return the only choice in `meant`, or `text` itself if `meant` is empty.
-
-    `meant` holds all choices of a parameter that match `text`. Raises PointError if there are several, such as 1
-    and "1".
-    """
-    if len(meant) > 1:
-        raise PointError(f"a string must stand for one choice, but {text!r} stands for {meant[0]!r} and {meant[1]!r}.")
-    return meant[0] if meant else text
-
-
 def number_in(cell: Any) -> Any:
-    """Convert a string such as "2.5" to a number; return any other cell unchanged."""
-    if not isinstance(cell, str):
+    """Convert a string such as "2.5" or "3" to a float or an int; return any other cell unchanged."""
+    if not isinstance(cell, str) or "_" in cell:  # Python would read 1_000 as a number, but other programs do not
         return cell
-    try:
-        return cell if "_" in cell else float(cell)  # Python would read 1_000 as a number, but other programs do not
-    except ValueError:
-        return cell
+    for number in (int, float):
+        with suppress(ValueError):
+            return number(cell)
+    return cell

@@ -8,14 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from conbo.common_random_numbers import SEED
-from conbo.errors import PointError, RewardError, StudyError, shortened
+from conbo.errors import PointError, RewardError, StudyError, TrialError, shortened
 from conbo.files import write_whole
 from conbo.notices import LOG
+from conbo.optimizer import Optimizer
 from conbo.spaces import Parameter, Space, Value
+from conbo.study.addable import check_addable, noiseless
 from conbo.study.cells import number_in, seed_in, value_in
 from conbo.study.csv_text import csv_rows
 from conbo.study.spreadsheets import marked
-from conbo.study.trial_rows import MEASURED, has_seeds, measured_cells, measured_columns, observations
+from conbo.study.trial_rows import MEASURED, has_seeds, measured_cells, measured_columns, observations, warn_hidden
 from conbo.trials import Outcomes, Trial
 
 # columns of a CSV file that the rows of `observations` do not have, or not always
@@ -30,12 +32,7 @@ def full_table(space: Space, trials: Iterable[Trial]) -> tuple[list[str], list[d
     """
     known = list(trials)
     parameters = [*space.states, *space.actions]
-    others = {name: [getattr(trial, name) for trial in known] for name in FILE_COLUMNS}
-    others |= {name: [trial.measured.get(key) for trial in known] for name, key in measured_columns(known).items()}
-    if hidden := [name for name in parameters if any(value is not None for value in others.get(name, []))]:
-        LOG.warning(
-            "The column '%s' holds the parameter of this name; what else is recorded under it is left out.", hidden[0]
-        )
+    warn_hidden(known, {name: [getattr(trial, name) for trial in known] for name in FILE_COLUMNS})
     more = [name for name in FILE_COLUMNS if name not in parameters]
     measured = [column for column in measured_columns(known) if column not in parameters]
     rows = [
@@ -60,29 +57,28 @@ def write_csv(path: str | Path, space: Space, trials: Iterable[Trial]) -> None:
     write_whole(path, text.getvalue())
 
 
-def read_csv(path: str | Path, space: Space, seeded: bool = False) -> list[Trial]:
-    """The results in a CSV file as completed trials, numbered from 0.
+def read_csv(path: str | Path, optimizer: Optimizer) -> list[Trial]:
+    """The results in a CSV file as completed trials, numbered from 0, that can be added to a study with this optimizer.
 
-    `seeded` says whether the study chooses seeds, so that the file needs a column for them. Raises StudyError if a
-    column is missing, or if a value in a row is missing or invalid; the message lists all such rows.
+    Raises StudyError if a column is missing, or if a value in a row is missing or invalid; the message lists all such
+    rows.
     """
     columns, rows, lines = csv_rows(path)
-    return results_of(f"'{path}'", columns, rows, space, [f"line {line}" for line in lines], seeded)
+    return results_of(f"'{path}'", columns, rows, optimizer, [f"line {line}" for line in lines])
 
 
 def results_of(
     source: str,
     columns: Sequence[str],
     rows: Iterable[Mapping[Any, Any]],
-    space: Space,
+    optimizer: Optimizer,
     places: Sequence[str] | None = None,
-    seeded: bool = False,
 ) -> list[Trial]:
-    """The rows of a table as completed trials, numbered from 0.
+    """The rows of a table as completed trials, numbered from 0, that can be added to a study with this optimizer.
 
     The table has a column for every parameter and for the reward, and optionally one for the variance of the reward
-    (`noise`) and some for outcomes (such as `outcome:wait`). In a study that chooses seeds (`seeded`), it also has a
-    column for seeds. If there is a column `status`, rows whose status is neither empty nor "completed" are skipped, and
+    (`noise`) and some for outcomes (such as `outcome:wait`). In a study that chooses seeds, it also has a column for
+    seeds. If there is a column `status`, rows whose status is neither empty nor "completed" are skipped, and
     a warning in the log counts them. Other columns are ignored. A string is read as the number or the choice that it
     stands for.
 
@@ -92,6 +88,7 @@ def results_of(
     """
     if unnamed := [name for name in columns if not isinstance(name, str)]:
         raise StudyError(f"{source} must have columns whose names are text, but got {unnamed[0]!r}.")
+    space, seeded = optimizer.space, optimizer.seed_rule is not None
     needed = (*space.states, *space.actions, *([SEED] if seeded else []), "reward")
     if missing := [name for name in needed if name not in columns]:
         raise StudyError(
@@ -109,13 +106,16 @@ def results_of(
             skipped[str(status)] += 1
             continue
         try:
-            results[number] = _trial(row, space, columns, len(results), seeded)
-        except (PointError, RewardError) as error:
+            trial = _trial(row, space, columns, len(results), seeded)
+            check_addable(optimizer, trial)
+            results[number] = trial
+        except (PointError, RewardError, TrialError) as error:
             wrong[number] = str(error)
-    noisy = [number for number, trial in results.items() if trial.noise is not None]
-    if 0 < len(noisy) < len(results):
-        rule = "`noise` must be given with every reward or with none."
-        wrong |= {number: rule for number, trial in results.items() if trial.noise is None}
+    earlier = noiseless(optimizer.trials)
+    if len(earlier | noiseless(results.values())) > 1:
+        rule = f"`noise` must be given with every reward or with none{', also of earlier trials' if earlier else ''}."
+        usual = earlier or {False}
+        wrong |= {number: rule for number, trial in results.items() if (trial.noise is None) not in usual}
     if wrong:
         lines = "".join(
             f"\n  {f'row {number}' if places is None else places[number - 1]}: {what}"

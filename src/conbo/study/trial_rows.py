@@ -1,9 +1,10 @@
 """Converts trials to the rows of a table: one dict per trial, whose keys are the names of the columns."""
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from conbo.common_random_numbers import SEED
+from conbo.notices import LOG
 from conbo.trials import Trial
 
 MEASURED = "outcome:"  # prefix of the columns of measured outcomes
@@ -29,14 +30,33 @@ def has_seeds(trials: Iterable[Trial]) -> bool:
 def with_errors(trials: Iterable[Trial]) -> list[dict[str, Any]]:
     """The rows of `observations`, plus a column `error`: the message of a failed trial, and None for other trials.
 
-    If a parameter is called `error`, the column of that name holds the parameter instead.
+    If a parameter has the name of another column, such as `error` or `noise`, the column holds the parameter instead,
+    and a warning in the log says so.
     """
     known, rows = list(trials), []
-    for trial, row in zip(known, observations(known), strict=True):
+    errors = [trial.error if trial.status == "failed" else None for trial in known]
+    warn_hidden(known, {"noise": [trial.noise for trial in known], "error": errors})
+    for trial, message, row in zip(known, errors, observations(known), strict=True):
         outcomes = {name: row.pop(name) for name in measured_columns(known) if name not in trial.point}
-        error = {} if "error" in row else {"error": trial.error if trial.status == "failed" else None}
+        error = {} if "error" in row else {"error": message}
         rows.append(row | error | outcomes)
     return rows
+
+
+def warn_hidden(trials: Sequence[Trial], others: Mapping[str, Sequence[object]]) -> None:
+    """Warn in the log if a parameter has the name of another column that is not empty, and so hides it.
+
+    `others` are the values in the other columns by name, besides those of measured outcomes.
+    """
+    outcomes = {
+        column: [trial.measured.get(name) for trial in trials] for column, name in measured_columns(trials).items()
+    }
+    values = {**others, **outcomes}
+    parameters = {name: None for trial in trials for name in (*trial.state, *trial.action)}
+    if hidden := [name for name in parameters if any(value is not None for value in values.get(name, []))]:
+        LOG.warning(
+            "The column '%s' holds the parameter of this name; what else is recorded under it is left out.", hidden[0]
+        )
 
 
 def measured_columns(trials: Iterable[Trial]) -> dict[str, str]:

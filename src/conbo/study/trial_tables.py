@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from conbo.common_random_numbers import check_seed
-from conbo.cost_rules import COST, check_told
 from conbo.notices import LOG
 from conbo.optimizer import Optimizer
 from conbo.spaces import Point, Space
+from conbo.study.addable import check_addable, noiseless
 from conbo.study.shared import SharedOptimizer
 from conbo.study.trial_rows import observations
 from conbo.study.workers import worker_name
@@ -78,12 +78,10 @@ class TrialTables:
         Raises
         ------
         StudyError
-            If a column is missing, or a value in a row is missing or invalid; the message lists all such rows.
-        RewardError
-            If the file has noise variances and earlier trials have none, or vice versa; if a constrained outcome is
-            missing; or if a cost that the study learns is not positive.
-        TrialError
-            If a seed is not one of the study's `seeds`.
+            If a column is missing, or a value in a row is missing or invalid; the message lists all such rows. A row
+            is also invalid if it has a noise variance and earlier trials have none, or vice versa; if a constrained
+            outcome is missing; if a cost that the study learns is not positive; or if its seed is not one of the
+            study's `seeds`.
 
         Examples
         --------
@@ -93,7 +91,7 @@ class TrialTables:
         """
         from conbo.study.trial_csv import read_csv
 
-        return len(self._add(read_csv(path, self.space, self._has_seeds)))
+        return len(self._add(read_csv(path, self._shared.up_to_date())))
 
     def trials_dataframe(self, backend: str = "pandas") -> Any:
         """Return all trials as a dataframe, with everything that is recorded about them.
@@ -143,12 +141,10 @@ class TrialTables:
         Raises
         ------
         StudyError
-            If a column is missing, or a value in a row is missing or invalid; the message lists all such rows.
-        RewardError
-            If the results have noise variances and earlier trials have none, or vice versa; if a constrained outcome is
-            missing; or if a cost that the study learns is not positive.
-        TrialError
-            If a seed is not one of the study's `seeds`.
+            If a column is missing, or a value in a row is missing or invalid; the message lists all such rows. A row
+            is also invalid if it has a noise variance and earlier trials have none, or vice versa; if a constrained
+            outcome is missing; if a cost that the study learns is not positive; or if its seed is not one of the
+            study's `seeds`.
 
         Examples
         --------
@@ -163,7 +159,7 @@ class TrialTables:
             source, rows = "the list", [dict.fromkeys(columns) | dict(row) for row in results]
         else:
             source, (columns, rows) = "the dataframe", rows_of(results)
-        return len(self._add(results_of(source, columns, rows, self.space, None, self._has_seeds))) if rows else 0
+        return len(self._add(results_of(source, columns, rows, self._shared.up_to_date()))) if rows else 0
 
     def add_trial(
         self,
@@ -252,10 +248,6 @@ class TrialTables:
         (added,) = self._add([waiting])
         return added
 
-    @property
-    def _has_seeds(self) -> bool:
-        return self._shared.up_to_date().seed_rule is not None
-
     def _trial(self, state: Point, action: Point, seed: int | None) -> Trial:
         check_seed(self._shared.up_to_date().seed_rule, seed)
         number = None if seed is None else int(seed)  # of NumPy, for example
@@ -269,16 +261,11 @@ class TrialTables:
         def numbered(optimizer: Optimizer) -> list[Trial]:
             first = len(optimizer.trials)
             trials = [replace(trial, number=first + trial.number) for trial in results]
+            known = noiseless(optimizer.trials)
             for trial in trials:
-                check_seed(optimizer.seed_rule, trial.seed)
-            known = {trial.noise is None for trial in optimizer.trials if trial.status == "completed"}
-            for trial in trials:
-                if trial.status == "completed":
-                    optimizer.learned.check(trial.measured)
-                    if COST in trial.measured:  # results without a cost can be added, unlike those that are told
-                        check_told(optimizer.cost, trial.measured)
-                    if known not in (set(), {trial.noise is None}):
-                        raise unlike_before(trial)
+                check_addable(optimizer, trial)
+                if trial.status == "completed" and known not in (set(), {trial.noise is None}):
+                    raise unlike_before(trial)
             return trials
 
         return self._shared.add(numbered, worker_name())
