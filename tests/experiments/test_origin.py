@@ -103,6 +103,23 @@ def test_checks_of_settings_do_not_change_a_fingerprint(tmp_path, monkeypatch):
     assert lines("check_9", "def f(x):\n    change(x)\n    return x + 1\n") != plain
 
 
+def test_statements_for_limited_actions_do_not_change_a_fingerprint(tmp_path, monkeypatch):
+    monkeypatch.setattr(origin, "SOURCE", tmp_path)
+
+    def lines(name, statement):
+        (tmp_path / f"{name}.py").write_text(f"def f(space, x):\n{statement}    return x + 1\n")
+        return code_lines(f"conbo.{name}")
+
+    plain = lines("free", "")
+    assert lines("limited_1", "    if space.feasible_set is not None:\n        x = cut(x)\n") == plain
+    assert lines("limited_2", "    if self.space.feasible_set is not None:\n        return 0\n") == plain
+    assert lines("limited_3", "    if space.feasible_set is None:\n        x = cut(x)\n") != plain
+    assert lines("limited_4", "    if space.actions is not None:\n        x = cut(x)\n") != plain
+    assert (
+        lines("limited_5", "    if space.feasible_set is not None:\n        x = 0\n    else:\n        x = 1\n") != plain
+    )
+
+
 def test_ignored_methods_do_not_change_a_fingerprint(tmp_path, monkeypatch):
     monkeypatch.setattr(origin, "SOURCE", tmp_path)
     ignored = frozenset(f"conbo.saving_{number}.Policy.save" for number in (1, 2, 3))

@@ -11,6 +11,7 @@ from conbo.cli.study_file import read_study_file
 from conbo.errors import PointError, SettingError, StudyError
 
 STATES, ACTIONS = {"s": conbo.Real(0, 1)}, {"x": conbo.Real(0, 1)}
+PLAIN = conbo.GaussianProcess(members=2, input_warping="none")
 
 
 def small_enough(state: dict[str, Any], action: dict[str, Any]) -> bool:
@@ -96,3 +97,24 @@ def test_a_study_file_has_constraints(tmp_path: Path) -> None:
         path.write_text(f"constraints = {text}\n{parameters}")
         with pytest.raises(SettingError, match=f"study.toml: .*{reason}"):
             read_study_file(path)
+
+
+def test_the_policy_is_as_good_as_any_other_action_that_a_function_allows() -> None:
+    """The best actions are at the curved edge of what is allowed, and searches that start elsewhere leave it."""
+
+    def fits(state: dict[str, Any], action: dict[str, Any]) -> bool:
+        return bool(action["width"] * action["height"] <= 40)
+
+    def profit(state: dict[str, Any], action: dict[str, Any]) -> float:
+        return float(action["width"] * action["height"] - 0.05 * (action["width"] - state["w"]) ** 2)
+
+    sides = {"width": conbo.Real(1, 20), "height": conbo.Real(1, 20)}
+    study = conbo.Study(conbo.Space({"w": conbo.Real(3, 18)}, sides, feasible=fits), method="uniform", model=PLAIN)
+    study.run(profit, 25, progress=False)
+    policy, states = study.policy(), [{"w": w} for w in (3.5, 5.0, 9.0, 13.0, 17.0)]
+    lengths = [1 + 0.5 * i for i in range(39)]
+    others = [a for w in lengths for h in lengths if fits({}, a := {"width": w, "height": h})]
+    for state, chosen in zip(states, policy.predict_many(states), strict=True):
+        assert fits(state, chosen.action)
+        best = max(p.mean for p in policy.predict_actions([state] * len(others), others))
+        assert chosen.mean > best - 0.8

@@ -5,7 +5,8 @@ the problem, the optimizer and the scoring, and all modules that these import. O
 presentation are left out, and so is code for what recorded runs do not use, such as costs. If another library suggests
 the points, conbo's optimizer is left out too. A recorded run is stale if the current code has another fingerprint.
 Docstrings, comments, blank lines and the names of modules do not count, so rewriting a comment or renaming a file does
-not make runs stale. Nor do checks count, which only refuse bad input: a run that was made has passed them.
+not make runs stale. Nor do checks count, which only refuse bad input: a run that was made has passed them. Statements
+that begin with `if space.feasible_set is not None:` do not count either, because no recorded run has limits.
 """
 
 import ast
@@ -59,6 +60,7 @@ IGNORED = frozenset(
         "conbo.linear_limits",
         "conbo.method_list",
         "conbo.method_table",
+        "conbo.models.feasible_ends",
         "conbo.models.one_study",
         "conbo.models.page_record",
         "conbo.names",
@@ -182,6 +184,8 @@ def imports_of(module: str) -> frozenset[str]:
 def code_lines(module: str, ignored: frozenset[str] = IGNORED) -> str:
     """The source of a module without docstrings, comments, blank lines, checks and methods that are `ignored`.
 
+    Statements for spaces whose actions are limited are left out as well.
+
     What it imports from conbo's modules is listed first, in alphabetical order and without the names of the modules.
     Imports from ignored modules are left out.
     """
@@ -198,7 +202,9 @@ def code_lines(module: str, ignored: frozenset[str] = IGNORED) -> str:
             text = node
             if node.module not in ignored:
                 imported += [f"{alias.name} as {alias.asname or alias.name}" for alias in node.names]
-        elif (isinstance(node, ast.If) and _is_check(node)) or (isinstance(node, ast.Expr) and _calls_check(node)):
+        elif (isinstance(node, ast.If) and (_is_check(node) or _is_about_limits(node))) or (
+            isinstance(node, ast.Expr) and _calls_check(node)
+        ):
             text = node
         if text is not None:
             dropped.update(_lines_of(text))
@@ -230,6 +236,16 @@ def _is_check(node: ast.If) -> bool:
     refuses = isinstance(error, ast.Call) and isinstance(error.func, ast.Name) and error.func.id in REFUSALS
     assigns = any(isinstance(part, ast.NamedExpr) for part in ast.walk(node.test))
     return refuses and not assigns and not node.orelse and all(isinstance(text, ast.Assign) for text in texts)
+
+
+def _is_about_limits(node: ast.If) -> bool:
+    """Whether a statement does something only if the actions are limited: `if space.feasible_set is not None: ...`."""
+    test = node.test
+    if not (isinstance(test, ast.Compare) and isinstance(test.left, ast.Attribute) and not node.orelse):
+        return False
+    (operator, *_), (right, *_) = test.ops, test.comparators
+    none = isinstance(operator, ast.IsNot) and isinstance(right, ast.Constant) and right.value is None
+    return test.left.attr == "feasible_set" and none
 
 
 def _calls_check(node: ast.Expr) -> bool:

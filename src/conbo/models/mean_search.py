@@ -8,6 +8,7 @@ from torch import Tensor
 
 from conbo.ascent import ascend, holding
 from conbo.models.exact_search import level_columns, polish_integers
+from conbo.models.feasible_ends import feasible_ends
 from conbo.models.posterior import BestActions
 from conbo.models.snapping import action_limits, snap_actions
 from conbo.spaces import Space
@@ -63,12 +64,16 @@ def _best(posterior: HasMean, space: Space, states: Tensor, hints: Tensor, start
     lower, upper = first.new_zeros(d_x), first.new_ones(d_x)
     limits = action_limits(space, rows)
     ends = ascend(function, first, lower, upper, steps, tolerance=TOLERANCE, limits=limits).points
+    if space.feasible_set is not None:
+        ends = feasible_ends(space, rows, first, ends, posterior.mean)
     if space.has_integer_actions:
         levels = level_columns(space)
         held, limits = holding(function, levels), action_limits(space, rows, levels)
 
         def climb(actions: Tensor) -> Tensor:
             ends = ascend(held, actions.flatten(0, 1), lower, upper, steps, tolerance=TOLERANCE, limits=limits).points
+            if space.feasible_set is not None:
+                ends = feasible_ends(space, rows, actions.flatten(0, 1), ends, posterior.mean)
             return ends.unflatten(0, (m, k))
 
         own = None if space.feasible_set is None else states
