@@ -31,11 +31,11 @@ def test_an_outcome_that_is_a_polynomial_of_the_action_is_learned_more_accuratel
     assert ours < 1e-3
 
 
-@pytest.mark.parametrize("seed", [10, 26])
-def test_exact_outcomes_are_not_taken_for_noise(seed: int) -> None:
-    """The search from noise to signal climbs slowly, and was once given up."""
+@pytest.mark.parametrize(("n", "seed"), [(40, 10), (40, 26), (38, 11)])
+def test_exact_outcomes_are_not_taken_for_noise(n: int, seed: int) -> None:
+    """The search from noise to signal climbs slowly, and was once given up. In the last case it found only noise."""
     space = reals(1, 1)
-    seen, other = sobol(40, 2, seed=seed), sobol(100, 2, seed=5)
+    seen, other = sobol(n, 2, seed=seed), sobol(100, 2, seed=5)
     wavy = [(15 * points[:, 1] - 7 - 3 * torch.sin(15 * points[:, 0] - 5)).square() for points in (seen, other)]
     belief = fit_belief(space, bind(None, space), Observations(seen, wavy[0], pending=seen[:0]), MODEL)
     errors = belief.to_reward(belief.posterior.mean(other)) - wavy[1]

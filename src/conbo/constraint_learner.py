@@ -1,9 +1,9 @@
 """Fits models to the trials of a study: one for each constrained outcome, and one that predicts failed evaluations."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import nan
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
@@ -21,6 +21,9 @@ from conbo.outcome_constraints import SUCCESS, OutcomeConstraint, OutcomeConstra
 from conbo.prior_belief import fit_both
 from conbo.spaces import Space
 
+if TYPE_CHECKING:
+    from conbo.models.fit import Fit
+
 
 @dataclass(frozen=True)
 class OutcomeProcess(GaussianProcess):
@@ -30,14 +33,37 @@ class OutcomeProcess(GaussianProcess):
     well, but the prior for rewards makes such large variances very improbable. Accuracy matters more than for rewards:
     the larger the model's standard deviation is at the boundary of the constraint, the farther the policy stays away
     from this boundary. An uncertain model therefore keeps the policy away from good actions.
+
+    With such a prior, the density of the hyperparameters often has modes far apart, and a search may miss the best one.
+    Up to a few hundred outcomes, a second search therefore starts from the fit to somewhat fewer of them. Of all modes
+    that are found, only the one with the most evidence is used, because an average of several models would make each
+    suggestion several times as expensive.
     """
 
     wide_variances: ClassVar[bool] = True
 
+    def begins_with(self, n: int) -> int:
+        """Return m: one search for the hyperparameters given n outcomes starts from the fit to the first m.
 
-# Every constraint has a single model, because an average of several would make each suggestion several times as
-# expensive. Outputs are not warped, because the probability of feasibility assumes that the slack is normal.
-MODEL = OutcomeProcess(members=1, output_warping="none")
+        If m equals n, there is no such search.
+        """
+        from conbo.models.schedule import EVERY_REWARD, FIRST_LOOK, begins_with
+
+        return begins_with(n - 1) if FIRST_LOOK < n < EVERY_REWARD else n
+
+    def _fits(
+        self, space: Space, observations: Observations, memory: FitMemory, earlier: Sequence["Fit"]
+    ) -> list["Fit"]:
+        """Return the fit with the most evidence, of a search from typical values and one from the `earlier` fit."""
+        found = super()._fits(space, observations, memory, [])
+        if earlier:
+            found = [*found, *super()._fits(space, observations, memory, earlier)]
+        return [max(found, key=lambda one: one.evidence)]
+
+
+# With several `members`, the search also follows modes with much noise, although only one mode is kept. Outputs are not
+# warped, because the probability of feasibility assumes that the slack is normal.
+MODEL = OutcomeProcess(members=4, output_warping="none")
 FEWEST_FAILURES = 2  # fewest failures to which a model is fitted, because a single one may be an accident
 # Nats by which the model must predict left-out successes and failures better than the rate of successes does. Otherwise
 # failures are taken for accidents: flaky simulators and mended mistakes would keep the policy away from good actions.
