@@ -8,7 +8,8 @@ and is far below all rewards.
 
 First, a search in each state ignores the constraints.  If the action that it finds is confidently feasible, it is the
 result.  In all other states, a pool of actions, with some evenly spread ones, is scored.  Local searches start from the
-action that the first search found, and from actions of the pool that have the highest scores and are far enough apart.
+action that the first search found, from actions of the pool that have the highest scores and are far enough apart, and
+from the one that most probably satisfies the constraints.
 They maximize the expected reward minus a penalty for a lack of confidence.  A second round continues from where they
 end, with a larger penalty.  If none of these searches starts or ends at a confidently feasible action, further searches
 maximize the probability itself.  Of all actions at which searches start or end, the one with the highest score is the
@@ -27,6 +28,7 @@ from conbo.ascent import ascend, holding
 from conbo.learned_constraints import LearnedConstraints
 from conbo.models.distinct_best import distinct_best
 from conbo.models.exact_search import level_columns, polish_integers
+from conbo.models.feasible_ends import feasible_ends
 from conbo.models.posterior import ActionSearch, BestActions, Posterior
 from conbo.models.snapping import FAR_BELOW, action_limits, masked, snap_actions
 from conbo.quasi_random import sobol
@@ -63,7 +65,8 @@ class ConstrainedSearch:
         If no such action is found, the result is the action, among those found, that most probably satisfies the
         constraints.  A first search, with `starts` local searches of at most `steps` iterations, ignores the
         constraints.  In states where its result lacks the required confidence, further local searches start from this
-        result and from at most `starts` good actions of the pool.
+        result, from at most `starts` good actions of the pool, and from the one that most probably satisfies the
+        constraints.
         """
         chunk = max(1, MOST_POINTS // (len(self.actions) + EVEN))
         return BestActions.joined([self._best(some, starts, steps) for some in states.split(chunk)])
@@ -71,7 +74,7 @@ class ConstrainedSearch:
     def _best(self, states: Tensor, starts: int, steps: int) -> BestActions:
         unlimited = self.search.best(states, starts, steps)
         free = snap_actions(self.space, unlimited.actions, states)
-        width = 2 * (min(starts, len(self.actions) + EVEN) + 1)  # starts and ends
+        width = 2 * (min(starts, len(self.actions) + EVEN) + 2)  # starts and ends
         found = free[:, None].expand(-1, width, -1).clone()
         scores = self._scores(states, free[:, None])
         # search further in these states; in all others the best action without constraints is confidently feasible
@@ -90,14 +93,17 @@ class ConstrainedSearch:
         """Search in each of m states (m, d_s) for good actions that satisfy the constraints.
 
         In each state, there are k local searches.  One starts from `free` (m, d_x), the best action without
-        constraints, and the others, at most `starts`, from actions of the pool.  Return the k actions at which the
+        constraints, one from the action of the pool that most probably satisfies the constraints, and the others, at
+        most `starts`, from other actions of the pool.  Return the k actions at which the
         searches start, followed by the k at which they end, as one tensor (m, 2 k, d_x), and the scores (m, 2 k) of all
         these actions.
         """
-        pooled = self._scores(states, self._pool.expand(len(states), -1, -1), self.constraints.of_most_probable())
-        pooled = masked(self.space, states, self._pool, pooled)
-        first = self._pool[distinct_best(pooled, self._alike, starts)]  # (m, k - 1, d_x)
-        first = torch.cat([snap_actions(self.space, first, states[:, None]), free[:, None]], 1)
+        pool = self._pool.expand(len(states), -1, -1)
+        pooled, likely = self._compared(states, pool, self.constraints.of_most_probable())
+        pooled, likely = (masked(self.space, states, self._pool, values) for values in (pooled, likely))
+        chosen = torch.cat([distinct_best(pooled, self._alike, starts), likely.argmax(-1, keepdim=True)], 1)
+        first = snap_actions(self.space, self._pool[chosen], states[:, None])  # (m, k - 1, d_x)
+        first = torch.cat([first, free[:, None]], 1)
         ends = self._climbed(states, first, self._penalized, PENALTIES)
         found = torch.cat([first, ends], 1)
         scores = self._scores(states, found)
@@ -121,19 +127,21 @@ class ConstrainedSearch:
         """A matrix (p, p): 1 for two actions of the pool that are so close that one search suffices, otherwise 0."""
         return (torch.cdist(self._pool, self._pool) < APART * self._pool.shape[-1] ** 0.5).to(self._pool)
 
-    def _scores(self, states: Tensor, actions: Tensor, constraints: LearnedConstraints | None = None) -> Tensor:
+    def _scores(self, states: Tensor, actions: Tensor) -> Tensor:
         """Return the scores (m, k) by which k actions (m, k, d_x) in each of m states (m, d_s) are compared.
 
         The score of an action that satisfies the constraints with the required confidence is its expected reward.  The
         scores of all other actions are far lower, and ordered by their probabilities of satisfying the constraints.
-        By default, the constraints are those of this search.
         """
-        constraints = constraints or self.constraints
+        return self._compared(states, actions, self.constraints)[0]
+
+    def _compared(self, states: Tensor, actions: Tensor, constraints: LearnedConstraints) -> tuple[Tensor, Tensor]:
+        """Return the scores (m, k) of actions, as `_scores` does, and their log-probabilities of feasibility (m, k)."""
         points = torch.cat([states[:, None].expand(*actions.shape[:2], -1), actions], -1).flatten(0, 1)
         likely = constraints.log_probability(points)
         below = constraints.ranks(likely) - FAR_BELOW / 2
         scores = torch.where(constraints.is_sure(likely), self.posterior.mean(points), below)
-        return scores.unflatten(0, actions.shape[:2])
+        return scores.unflatten(0, actions.shape[:2]), likely.unflatten(0, actions.shape[:2])
 
     def _climbed(
         self,
@@ -158,7 +166,8 @@ class ConstrainedSearch:
 
         def climb(at: Tensor, held: tuple[int, ...], penalty: float) -> Tensor:
             penalized, limits = holding(partial(function, penalty=penalty), held), action_limits(self.space, rows, held)
-            return ascend(penalized, at, lower, upper, STEPS, tolerance=TOLERANCE, limits=limits).points
+            ends = ascend(penalized, at, lower, upper, STEPS, tolerance=TOLERANCE, limits=limits).points
+            return feasible_ends(self.space, rows, at, ends, lambda points: objective(points, penalty)[0])
 
         for penalty in penalties:
             at = climb(at, (), penalty)
