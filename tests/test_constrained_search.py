@@ -11,7 +11,7 @@ from conbo.learned_constraints import LOWEST, log_probability_and_gradient
 from conbo.search.action_candidates import action_candidates
 from conbo.spaces import Space
 from constrained_beliefs import SPACES, constrained
-from random_beliefs import finite_differences, generator, points_in, tensor
+from random_beliefs import belief_with, finite_differences, generator, points_in, product_kernel, tensor
 
 
 def grid_over(space: Space, k: int) -> Tensor:
@@ -103,3 +103,30 @@ def test_one_posterior_beside_the_others_says_whether_evaluations_succeed() -> N
     split = replace(belief.constraints, outcomes=(first,), success=second)
     points = points_in(SPACES["real"], 5, seed=3)
     torch.testing.assert_close(split.probability(points), belief.constraints.probability(points))
+
+
+@pytest.mark.parametrize("name", ["two actions", "mixed", "limited"])
+def test_an_action_of_the_pool_that_is_sure_enough_is_not_passed_over(name: str) -> None:
+    """Starts are chosen by the most probable models, but averaged ones decide, and are less sure of most actions."""
+    space = SPACES[name]
+    belief = constrained(space, confidence=0.95)
+    learned, d_s = belief.constraints, belief.n_state_dims
+    assert learned is not None
+    wavier = product_kernel(space, 0.35, 0.3)
+    outcomes = tuple(
+        replace(one, average=lambda seed=seed: belief_with(space, wavier, n=40, noise=0.01, seed=seed).posterior)
+        for seed, one in enumerate(learned.outcomes, start=1)
+    )
+    belief = replace(belief, constraints=replace(learned, outcomes=outcomes))
+    learned = belief.constraints
+    assert learned is not None
+    states = points_in(space, 40, seed=6)[:, :d_s]
+    pool = action_candidates(belief, 96, generator())
+    found = belief.search(pool).best(states, starts=1)
+    mine = learned.probability(torch.cat([states, found.actions], -1))
+    for state, probability in zip(states, mine, strict=True):
+        there = torch.cat([state.expand(len(pool), -1), pool], -1)
+        safest = there[belief.contains(there)]
+        safest = safest[learned.of_most_probable().probability(safest).argmax()]
+        if float(learned.probability(safest[None])) >= learned.confidence:
+            assert float(probability) >= learned.confidence - 1e-6

@@ -35,9 +35,9 @@ class OutcomeProcess(GaussianProcess):
     from this boundary. An uncertain model therefore keeps the policy away from good actions.
 
     With such a prior, the density of the hyperparameters often has modes far apart, and a search may miss the best one.
-    Up to a few hundred outcomes, a second search therefore starts from the fit to somewhat fewer of them. Of all modes
-    that are found, only the one with the most evidence is used, because an average of several models would make each
-    suggestion several times as expensive.
+    Up to a few hundred outcomes, a second search therefore starts from the fit to somewhat fewer of them. Its mode is
+    used if it has both a higher density and more evidence. There is a single model, because an average of several would
+    make each suggestion several times as expensive.
     """
 
     wide_variances: ClassVar[bool] = True
@@ -54,16 +54,16 @@ class OutcomeProcess(GaussianProcess):
     def _fits(
         self, space: Space, observations: Observations, memory: FitMemory, earlier: Sequence["Fit"]
     ) -> list["Fit"]:
-        """Return the fit with the most evidence, of a search from typical values and one from the `earlier` fit."""
-        found = super()._fits(space, observations, memory, [])
-        if earlier:
-            found = [*found, *super()._fits(space, observations, memory, earlier)]
-        return [max(found, key=lambda one: one.evidence)]
+        """Return the better of two fits: from a search from typical values, and from one from the `earlier` fit."""
+        (usual,) = super()._fits(space, observations, memory, [])
+        if not earlier:
+            return [usual]
+        (again,) = super()._fits(space, observations, memory, earlier)
+        return [again if again.objective > usual.objective and again.evidence > usual.evidence else usual]
 
 
-# With several `members`, the search also follows modes with much noise, although only one mode is kept. Outputs are not
-# warped, because the probability of feasibility assumes that the slack is normal.
-MODEL = OutcomeProcess(members=4, output_warping="none")
+# Outputs are not warped, because the probability of feasibility assumes that the slack is normal.
+MODEL = OutcomeProcess(members=1, output_warping="none")
 FEWEST_FAILURES = 2  # fewest failures to which a model is fitted, because a single one may be an accident
 # Nats by which the model must predict left-out successes and failures better than the rate of successes does. Otherwise
 # failures are taken for accidents: flaky simulators and mended mistakes would keep the policy away from good actions.
