@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import nan
 from typing import TYPE_CHECKING, ClassVar
 
@@ -11,11 +12,11 @@ from torch import Tensor
 from conbo.belief import Belief, fit_belief, standardized
 from conbo.bound_states import StateDistribution
 from conbo.errors import ConboError
+from conbo.failure_evidence import depend_on_point
 from conbo.gaussian_process import GaussianProcess
 from conbo.learned_constraints import LearnedConstraint, LearnedConstraints
 from conbo.models.conditioned import Conditioned
 from conbo.models.fit_memory import FitMemory, Shelf
-from conbo.notices import LOG
 from conbo.observations import Observations
 from conbo.outcome_constraints import SUCCESS, OutcomeConstraint, OutcomeConstraints
 from conbo.prior_belief import fit_both
@@ -65,10 +66,6 @@ class OutcomeProcess(GaussianProcess):
 # Outputs are not warped, because the probability of feasibility assumes that the slack is normal.
 MODEL = OutcomeProcess(members=1, output_warping="none")
 FEWEST_FAILURES = 2  # fewest failures to which a model is fitted, because a single one may be an accident
-# Nats by which the model must predict left-out successes and failures better than the rate of successes does. Otherwise
-# failures are taken for accidents: flaky simulators and mended mistakes would keep the policy away from good actions.
-ACCIDENT_MARGIN = 4.0
-LEAST_CHANCE = 0.05  # probabilities of success and failure that are predicted are at least this
 SAME = 1e-12  # slacks are equal if they differ by at most this share of the largest one
 
 
@@ -105,10 +102,10 @@ class ConstraintLearner:
         )
         success = None
         if len(failed) >= FEWEST_FAILURES:
-            fitted = self._fitted(SUCCESS, space, states, _labels(told, failed), self._success_memory)
-            gain = predicts_better(fitted)
-            LOG.debug("Where evaluations fail is predicted by %.1f nats better than by their rate.", gain)
-            success = fitted if gain > ACCIDENT_MARGIN else None
+            labels = _labels(told, failed)
+            fitted = self._fitted(SUCCESS, space, states, labels, self._success_memory)
+            fit_again = partial(self._fitted, SUCCESS, space, states, memory=FitMemory())
+            success = fitted if depend_on_point(fitted, labels, fit_again) else None
         if not outcomes and success is None:
             return None
         return LearnedConstraints(outcomes, self._confidence, success)
@@ -138,25 +135,6 @@ class ConstraintLearner:
         if len(slacks) > 1 and spread <= SAME * float(slacks.rewards.abs().max()):
             return _of_equal(name, fit_belief(space, states, slacks.first(1), MODEL), slacks)
         return _learned(name, fit_belief(space, states, slacks, MODEL, memory), slacks)
-
-
-def predicts_better(success: LearnedConstraint) -> float:
-    """Return by how many nats a model predicts successes and failures better than the rate of successes does.
-
-    Each label is predicted from all others: by the model, and by the rate of successes among the others (with one more
-    success and one more failure, so that no outcome is impossible).  The result is the difference of the two sums of
-    the logarithms of the probabilities of what happened.  It is 0 if the labels are all equal, or if the model has no
-    leave-one-out predictions.
-    """
-    labels, left_out = success.observations.rewards, success.posterior.leave_one_out()
-    worst, best = labels.aminmax()
-    if left_out is None or not best > worst:
-        return 0.0
-    succeeded, n = labels == best, len(labels)
-    predicted = ((labels - left_out[0] - worst) / (best - worst)).clamp(LEAST_CHANCE, 1 - LEAST_CHANCE)
-    rate = (succeeded.sum() - succeeded.to(labels) + 1) / (n + 1)
-    modeled, plain = (torch.where(succeeded, chance, 1 - chance).log().sum() for chance in (predicted, rate))
-    return float(modeled - plain)
 
 
 def _learned(name: str, belief: Belief, slacks: Observations) -> LearnedConstraint:

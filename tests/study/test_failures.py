@@ -60,7 +60,7 @@ def test_one_failure_may_be_an_accident() -> None:
     assert study.policy().predict().probability is None
 
 
-@pytest.mark.parametrize("seed", [0, 1, 3])  # with 2, accidents happen to look as if they depended on the point
+@pytest.mark.parametrize("seed", range(4))
 def test_failures_anywhere_are_taken_for_accidents(seed: int) -> None:
     study, accidents = new_study(seed=seed), random.Random(seed)
     for trial in study.ask(30):
