@@ -16,6 +16,7 @@ from conbo.best_observed import best_observed
 from conbo.bound_states import bind
 from conbo.common_random_numbers import new_seeds, seed_rule
 from conbo.cost_rules import Cost, check_cost, check_told, with_cost
+from conbo.design_by_cost import design_points_by_cost
 from conbo.direction import Direction
 from conbo.errors import ConboError, TrialError, shortened
 from conbo.initial_design import default_size, design_points
@@ -231,6 +232,9 @@ class Optimizer:
         first, gain, cost, seeds = len(known), None, None, None
         if sum(trial.status == "completed" for trial in known) < self.initial:
             rows = design_points(self.space, self.states, design_seed(self.seed), first, n, given)
+            if callable(self.cost):
+                seed = design_seed(self.seed)
+                rows = design_points_by_cost(self.space, self.states, self.cost, seed, first, n, given)
         else:
             suggestion = self.learner.propose(known, n, suggestion_seed(self.seed, first), given)
             check_suggestion(self.method, suggestion.points, n, self.space.n_state_dims + self.space.n_action_dims)

@@ -103,7 +103,7 @@ def test_checks_of_settings_do_not_change_a_fingerprint(tmp_path, monkeypatch):
     assert lines("check_9", "def f(x):\n    change(x)\n    return x + 1\n") != plain
 
 
-def test_statements_for_limited_actions_do_not_change_a_fingerprint(tmp_path, monkeypatch):
+def test_statements_for_limited_actions_or_known_costs_do_not_change_a_fingerprint(tmp_path, monkeypatch):
     monkeypatch.setattr(origin, "SOURCE", tmp_path)
 
     def lines(name, statement):
@@ -118,6 +118,9 @@ def test_statements_for_limited_actions_do_not_change_a_fingerprint(tmp_path, mo
     assert (
         lines("limited_5", "    if space.feasible_set is not None:\n        x = 0\n    else:\n        x = 1\n") != plain
     )
+    assert lines("limited_6", "    if x > 1 or space.feasible_set is not None:\n        x = cut(x)\n") != plain
+    assert lines("priced_1", "    if callable(self.cost):\n        x = cheaper(x)\n") == plain
+    assert lines("priced_2", "    if not callable(self.cost):\n        x = cheaper(x)\n") != plain
 
 
 def test_ignored_methods_do_not_change_a_fingerprint(tmp_path, monkeypatch):

@@ -6,12 +6,14 @@ presentation are left out, and so is code for what recorded runs do not use, suc
 the points, conbo's optimizer is left out too. A recorded run is stale if the current code has another fingerprint.
 Docstrings, comments, blank lines and the names of modules do not count, so rewriting a comment or renaming a file does
 not make runs stale. Nor do checks count, which only refuse bad input: a run that was made has passed them. Statements
-that begin with `if space.feasible_set is not None:` do not count either, because no recorded run has limits.
+that begin with `if space.feasible_set is not None:` or `if callable(self.cost):` do not count either, because no
+recorded run has limits or a cost function.
 """
 
 import ast
 import hashlib
 import platform
+import re
 import tokenize
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
@@ -48,6 +50,7 @@ IGNORED = frozenset(
         "conbo.cost_rules",
         "conbo.dataframes",
         "conbo.density_states",
+        "conbo.design_by_cost",
         "conbo.errors",
         "conbo.experiments.origin",
         "conbo.experiments.problem_names",
@@ -98,6 +101,7 @@ OF_FINAL_ROUND = frozenset(
 # libraries whose versions are recorded in addition to Python's
 LIBRARIES = ("torch", "numba", "botorch", "optuna", "ax-platform")
 REFUSALS = ("SettingError", "SpaceError")  # the errors with which checks refuse bad input
+UNUSED = r"[\w.]+\.feasible_set is not None|callable\(self\.cost\)"  # conditions that hold in no recorded run
 CHECK = "check_"  # how the names of functions begin that only refuse bad input
 DIGITS = 16  # number of digits of a fingerprint
 
@@ -184,7 +188,7 @@ def imports_of(module: str) -> frozenset[str]:
 def code_lines(module: str, ignored: frozenset[str] = IGNORED) -> str:
     """The source of a module without docstrings, comments, blank lines, checks and methods that are `ignored`.
 
-    Statements for spaces whose actions are limited are left out as well.
+    Statements for spaces whose actions are limited, and for known costs, are left out as well.
 
     What it imports from conbo's modules is listed first, in alphabetical order and without the names of the modules.
     Imports from ignored modules are left out.
@@ -202,7 +206,7 @@ def code_lines(module: str, ignored: frozenset[str] = IGNORED) -> str:
             text = node
             if node.module not in ignored:
                 imported += [f"{alias.name} as {alias.asname or alias.name}" for alias in node.names]
-        elif (isinstance(node, ast.If) and (_is_check(node) or _is_about_limits(node))) or (
+        elif (isinstance(node, ast.If) and (_is_check(node) or _is_unused(node))) or (
             isinstance(node, ast.Expr) and _calls_check(node)
         ):
             text = node
@@ -238,14 +242,12 @@ def _is_check(node: ast.If) -> bool:
     return refuses and not assigns and not node.orelse and all(isinstance(text, ast.Assign) for text in texts)
 
 
-def _is_about_limits(node: ast.If) -> bool:
-    """Whether a statement does something only if the actions are limited: `if space.feasible_set is not None: ...`."""
-    test = node.test
-    if not (isinstance(test, ast.Compare) and isinstance(test.left, ast.Attribute) and not node.orelse):
-        return False
-    (operator, *_), (right, *_) = test.ops, test.comparators
-    none = isinstance(operator, ast.IsNot) and isinstance(right, ast.Constant) and right.value is None
-    return test.left.attr == "feasible_set" and none
+def _is_unused(node: ast.If) -> bool:
+    """Whether a statement does something only if actions are limited, or if there is a cost function.
+
+    Such a statement is `if space.feasible_set is not None: ...` or `if callable(self.cost): ...`.
+    """
+    return not node.orelse and re.fullmatch(UNUSED, ast.unparse(node.test)) is not None
 
 
 def _calls_check(node: ast.Expr) -> bool:

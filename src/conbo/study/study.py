@@ -62,7 +62,7 @@ class Study(TrialTables, Learned, Evaluating, Proofs):
         2 d + 2 for d parameters, at most 20; with a `prior`, 2.
     cost
         What an evaluation costs: a function of state and action, or "learned" if costs are told with the rewards. The
-        method then maximizes gain per cost.
+        method then maximizes gain per cost. With a function, there are fewer initial points where costs are high.
     prior
         An earlier `Study` of a similar problem, or its `Policy`. A snapshot of its results is modeled together with
         the results of this study, and the model learns how far to trust them (a warm start).
