@@ -83,6 +83,9 @@ class StudySummary:
         Mean over P[s] of the best observed reward of each state: measured, not estimated by the model. None unless
         there are finitely many states, all of them were observed, rewards have little noise, and no constraints are
         learned.
+    failures
+        Number of failed evaluations from which the study has learned where evaluations fail. It is 0 if failures are
+        ignored, or seem to be accidents that may happen anywhere.
 
     Examples
     --------
@@ -103,22 +106,27 @@ class StudySummary:
     value_of_state: float | None = None
     value_of_state_std: float | None = None
     best_observed_value: float | None = None
+    failures: int = 0
 
     @property
     def sentences(self) -> tuple[str, ...]:
         """Sentences on the policy's value and on what is left to learn.
 
-        If `best_observed_value` is known, the last sentence is on the best observed actions.
+        If the study has learned from failures, a third sentence says so.  If `best_observed_value` is known, the last
+        sentence is on the best observed actions.
         """
+        known = [self._worth(), self._left()]
+        if self.failures:
+            known.append(f"The policy keeps away from where evaluations fail, as {self.failures} of them did.")
         if self.best_observed_value is None:
-            return self._worth(), self._left()
+            return tuple(known)
         seen = as_precise(self.best_observed_value, self.policy_value_std)
         verb = "earned" if self.maximize else "cost"
         advice = (
             f"Rewards are nearly exact, and the best observed action of every state {verb} {seen} on average: "
             "prefer these (`best_observed`) until `compare` has shown that the policy is better."
         )
-        return self._worth(), self._left(), advice
+        return *known, advice
 
     def __str__(self) -> str:
         return f"{' '.join(self.sentences)} ({MARGIN_IN_WORDS}.)"
@@ -174,7 +182,8 @@ def summarize(belief: Belief, policy: StatePolicy, maximize: bool) -> StudySumma
     with threads_for(len(belief.observations)), torch.no_grad():
         actions = policy(states)
     left = _left_to_learn(belief, policy)
-    common = {"evaluations": len(belief.observations), "maximize": maximize, "reward_scale": belief.scale, **left}
+    known = {"evaluations": len(belief.observations), "failures": _learned_failures(belief)}
+    common = {**known, "maximize": maximize, "reward_scale": belief.scale, **left}
     if not belief.space.states:
         value, std = mean_over_states(belief, torch.cat([states, actions], -1), weights)
         return StudySummary(policy_value=sign * value, policy_value_std=std, **common)
@@ -190,6 +199,14 @@ def summarize(belief: Belief, policy: StatePolicy, maximize: bool) -> StudySumma
         best_observed_value=_best_observed_value(belief, sign),
         **common,
     )
+
+
+def _learned_failures(belief: Belief) -> int:
+    """Return the number of failed evaluations from which the belief has learned where evaluations fail."""
+    if belief.constraints is None or belief.constraints.success is None:
+        return 0
+    labels = belief.constraints.success.observations.rewards
+    return int((labels == labels.min()).sum())
 
 
 def _best_observed_value(belief: Belief, sign: int) -> float | None:
