@@ -263,6 +263,22 @@ def test_spaces_of_finitely_many_states_and_of_none() -> None:
     assert alone.policy_value.mean == pytest.approx(none.policy()()["x"])
 
 
+def test_one_of_several_states_leaves_no_interval() -> None:
+    def only_in_a(state: Any, action: Any) -> float:
+        return float(action["dose"]) if state["ward"] == "A" else math.nan
+
+    few = wards()
+    found = few.validate(only_in_a, 16)
+    assert found.n_states == 4
+    assert (found.policy_value.margin, found.difference.margin) == (None, None)  # type: ignore[union-attr]
+    assert str(found).startswith("Measured 2 times in 1 state, the policy is worth ")
+    assert "These measurements are too few for an interval." in str(found)
+    assert "±" not in str(found)
+    assert from_record(found.to_record()) == found
+    named = few.validate(only_in_a, 4, states=[{"ward": "A"}])
+    assert named.policy_value.margin == pytest.approx(0)  # of this very state
+
+
 @pytest.mark.parametrize(
     "rule",
     [

@@ -5,6 +5,7 @@ from pathlib import Path
 from plotly import graph_objects as go
 
 from conbo.errors import SettingError
+from conbo.files import write_whole
 
 KINDS = ("bar", "contour", "heatmap", "scatter")  # kinds of traces that can be saved
 ENDINGS = (".png", ".svg", ".pdf")
@@ -33,7 +34,7 @@ def save(figure: go.Figure, path: str | Path) -> None:
     path = Path(path)
     check_ending(path)
     if path.suffix == ".html":
-        figure.write_html(path)
+        write_whole(path, figure.to_html())
         return
     if other := [trace.type for trace in figure.data if trace.type not in KINDS]:
         raise SettingError(f"a figure must be made of {', '.join(KINDS)} traces to be saved, but got '{other[0]}'.")
