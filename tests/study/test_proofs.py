@@ -19,6 +19,7 @@ from conbo import AtMost, open_study
 from conbo.confidence_interval import Interval
 from conbo.errors import ConboError, PointError, RecordError, SettingError, StudyError
 from conbo.gaussian_process import GaussianProcess
+from conbo.policies.interaction import NoInteractionWarning
 from conbo.policies.rules import rule_of
 from conbo.record_fields import parse_json
 from conbo.spaces import Categorical, Integer, Real, Space
@@ -309,6 +310,21 @@ def test_a_policy_is_as_good_as_itself() -> None:
     assert same.validation.difference is not None
     assert same.validation.difference.mean == pytest.approx(0)
     assert str(same).count("which may be nothing") == 2
+
+
+@pytest.mark.parametrize(
+    ("states", "actions", "message"),
+    [
+        ({"demand": Real(10, 100)}, {"stock": Real(500, 900)}, r"must return .*: `0\.0 <= stock <= 150\.0` must hold"),
+        ({"demand": Real(10, 100)}, {"order": Real(0, 150)}, "must return .*: unknown action parameter 'order'"),
+        ({"demand": Real(10, 11)}, {"stock": Real(0, 150)}, "must have an action for every state of the space"),
+    ],
+)
+def test_a_policy_of_another_space_is_refused(states: Any, actions: Any, message: str) -> None:
+    other = Study(Space(states=states, actions=actions), method="uniform")
+    other.tell(other.ask(), 1.0)
+    with pytest.warns(NoInteractionWarning), pytest.raises(PointError, match=f"the rule {message}"):
+        study().compare(other.policy())
 
 
 def test_a_table_means_its_nearest_row_of_the_same_categories() -> None:
