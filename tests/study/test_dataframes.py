@@ -148,6 +148,18 @@ def test_choices_that_fit_no_column_of_polars_become_texts() -> None:
     assert other.trials == study.trials
 
 
+def test_whole_choices_among_floats_become_floats_in_polars() -> None:
+    space = Space(states={"k": Categorical([1, 2.5])}, actions={"x": Categorical([2**53 + 1, 0.5])})
+    study, other = Study(space, method="uniform"), Study(space, method="uniform")
+    for k, x in ((1, 2**53 + 1), (2.5, 0.5)):
+        study.add_trial({"k": k}, {"x": x}, 0.0)
+    frame = study.trials_dataframe("polars")
+    assert frame["k"].to_list() == [1.0, 2.5]
+    assert frame["x"].to_list() == ["9007199254740993", "0.5"]  # no float is equal to the integer
+    other.add_trials(frame)
+    assert [trial.point for trial in other.trials] == [trial.point for trial in study.trials]
+
+
 def test_a_table_of_actions_of_several_types() -> None:
     space = Space(states={"s": Categorical([0, 1, 2])}, actions={"k": MIXED})
     study = new_study(space=space)
