@@ -33,7 +33,7 @@ def save(figure: go.Figure, path: str | Path) -> None:
     """
     path = Path(path)
     check_ending(path)
-    if path.suffix == ".html":
+    if path.suffix.lower() == ".html":
         write_whole(path, figure.to_html())
         return
     if other := [trace.type for trace in figure.data if trace.type not in KINDS]:
@@ -44,6 +44,6 @@ def save(figure: go.Figure, path: str | Path) -> None:
 
 
 def check_ending(path: Path) -> None:
-    """Raise SettingError unless a figure can be saved to a file of this name."""
-    if path.suffix not in (*ENDINGS, ".html"):
+    """Raise SettingError unless a figure can be saved to a file with this ending, in any case."""
+    if path.suffix.lower() not in (*ENDINGS, ".html"):
         raise SettingError(f"a figure must be saved as {', '.join(ENDINGS)} or .html, but got '{path}'.")
