@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from conbo.errors import ConboError, SettingError
+from conbo.values import is_number
 
 if TYPE_CHECKING:
     import narwhals
@@ -70,10 +71,17 @@ def _read(frame: Any) -> narwhals.DataFrame[Any]:
 
 
 def _plain(series: Any) -> list[Any]:
-    """Return the values of a column as plain Python values, with None for missing values and NaN."""
-    values = [value.item() if hasattr(value, "item") else value for value in series.to_list()]
+    """Return the values of a column as plain Python values, with None for missing values and NaN.
+
+    Values that are not scalars, such as arrays, are returned unchanged.
+    """
+    values = [value.item() if getattr(value, "shape", None) == () else value for value in series.to_list()]
     missing = series.is_null().to_list()
-    return [None if gone or value != value else value for gone, value in zip(missing, values, strict=True)]
+    return [None if gone or _is_nan(value) else value for gone, value in zip(missing, values, strict=True)]
+
+
+def _is_nan(value: Any) -> bool:
+    return is_number(value) and value != value
 
 
 def _fitting(values: Sequence[Any], backend: str) -> list[Any]:

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from typing import Any
 
+import numpy as np
 import pandas
 import polars
 import pytest
@@ -146,6 +147,13 @@ def test_choices_that_fit_no_column_of_polars_become_texts() -> None:
     other = new_study(space=study.space)
     other.add_trials(study.trials_dataframe("polars"))
     assert other.trials == study.trials
+
+
+def test_other_columns_may_hold_arrays(policy: Policy) -> None:
+    traces = pandas.Series([np.arange(3), pandas.DataFrame({"t": [0.5]})])
+    states = pandas.DataFrame({"s": [0.25, 0.75], "k": "a", "trace": traces})
+    assert new_study().add_trials(states.assign(x=0.5, n=2, reward=1.0)) == 2
+    assert policy.table(states)["trace"].to_list()[0] is traces[0]
 
 
 def test_whole_choices_among_floats_become_floats_in_polars() -> None:
