@@ -104,8 +104,8 @@ class Comparison:
         return (by_model, *probabilities, *(() if self.validation is None else self.validation.sentences))
 
     def __str__(self) -> str:
-        has_intervals = self.validation is not None and self.validation.has_result
-        measured = "; of what was measured, it is a 95 % interval" if has_intervals else ""
+        has_margins = self.validation is not None and self.validation.has_margins
+        measured = "; of what was measured, it is a 95 % interval" if has_margins else ""
         return f"{' '.join(self.sentences)} ({MARGIN_IN_WORDS}{measured}.)"
 
     def to_dict(self) -> dict[str, Any]:

@@ -42,7 +42,8 @@ class Interval:
     mean
         The estimate.
     low, high
-        Lower and upper end of the interval; None if there is only one measurement.
+        Lower and upper end of the interval; None if there is only one measurement, or if only one of several states was
+        measured.
 
     Examples
     --------
@@ -56,7 +57,7 @@ class Interval:
 
     @property
     def margin(self) -> float | None:
-        """Half of the interval's width; None if there is only one measurement."""
+        """Half of the interval's width; None if it has no ends."""
         return None if self.low is None or self.high is None else (self.high - self.low) / 2
 
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from conbo.errors import ConboError, SettingError
+from conbo.values import is_number
 
 if TYPE_CHECKING:
     import narwhals
@@ -70,24 +71,31 @@ def _read(frame: Any) -> narwhals.DataFrame[Any]:
 
 
 def _plain(series: Any) -> list[Any]:
-    """Return the values of a column as plain Python values, with None for missing values and NaN."""
-    values = [value.item() if hasattr(value, "item") else value for value in series.to_list()]
+    """Return the values of a column as plain Python values, with None for missing values and NaN.
+
+    Values that are not scalars, such as arrays, are returned unchanged.
+    """
+    values = [value.item() if getattr(value, "shape", None) == () else value for value in series.to_list()]
     missing = series.is_null().to_list()
-    return [None if gone or value != value else value for gone, value in zip(missing, values, strict=True)]
+    return [None if gone or _is_nan(value) else value for gone, value in zip(missing, values, strict=True)]
+
+
+def _is_nan(value: Any) -> bool:
+    return is_number(value) and value != value
 
 
 def _fitting(values: Sequence[Any], backend: str) -> list[Any]:
-    """Return the values of a column, converted to strings if the library `backend` cannot hold them as they are.
+    """Return the values of a column, converted if the library `backend` cannot hold them as they are.
 
-    All libraries except pandas need values of one type, and integers of at most 64 bits. Integers and floats together
-    count as one type.
+    All libraries except pandas need values of one type, and integers of at most 64 bits. Integers among floats become
+    floats if these are equal to them. All other values become strings.
     """
     kinds = {type(value) for value in values if value is not None}
-    one_type = len(kinds) < 2 or kinds == {int, float}
     large = any(isinstance(value, int) and abs(value) > LARGEST_WHOLE for value in values)
-    if backend == "pandas" or (one_type and not large):
+    if backend == "pandas" or (len(kinds) < 2 and not large):
         return list(values)
-    return [None if value is None else str(value) for value in values]
+    are_floats = kinds == {int, float} and not large and all(value is None or float(value) == value for value in values)
+    return [None if value is None else float(value) if are_floats else str(value) for value in values]
 
 
 @contextmanager

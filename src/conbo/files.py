@@ -5,11 +5,16 @@ import os
 import shutil
 from pathlib import Path
 
+from conbo.errors import StorageError
+
 LONGEST = 50  # number of characters of a file's name in the name of its temporary file
 
 
 def write_whole(path: str | Path, content: str | bytes) -> None:
-    """Write a file in one step, so that an error leaves the old file unchanged; text is encoded in UTF-8."""
+    """Write a file in one step, so that an error leaves the old file unchanged; text is encoded in UTF-8.
+
+    Raises StorageError if the old file is a database, because its studies would be lost.
+    """
     encoded = content.encode("utf-8") if isinstance(content, str) else content
     path = Path(path)
     if path.exists() and not path.is_file():  # a pipe or a device, which cannot be replaced
@@ -17,6 +22,7 @@ def write_whole(path: str | Path, content: str | bytes) -> None:
         return
     if not path.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+    check_no_database(path)
     path = Path(os.path.realpath(path))
     part = path.with_name(f"{path.name[:LONGEST]}.{os.getpid()}.part")
     try:
@@ -26,3 +32,11 @@ def write_whole(path: str | Path, content: str | bytes) -> None:
         os.replace(part, path)
     finally:
         part.unlink(missing_ok=True)
+
+
+def check_no_database(path: Path) -> None:
+    """Raise StorageError if a file is an SQLite database, which no other file must replace."""
+    from conbo.study.sqlite_file import is_sqlite  # imports sqlite3, which not every file needs
+
+    if is_sqlite(path):
+        raise StorageError(f"a file must not replace a database, but '{path}' is one.")

@@ -79,6 +79,7 @@ def plan_validation(
         expected=tuple(float(mean @ pool.weights) for mean in predicted),
         expected_stds=tuple(pool.std_of_mean(mean) for mean in compared),
         confidence=confidence,
+        n_states=len({tuple(state.values()) for state in pool.states}),
     )
 
 

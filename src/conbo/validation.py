@@ -77,6 +77,8 @@ class Validation:
         of states; zero if the means do not come from a sample.
     confidence
         Least probability with which actions must satisfy all constraints.
+    n_states
+        Number of different states over which means are taken; None if not known, as in records of earlier versions.
 
     Examples
     --------
@@ -94,6 +96,7 @@ class Validation:
     expected: tuple[float, ...]
     expected_stds: tuple[float, ...]
     confidence: float = DEFAULT_CONFIDENCE
+    n_states: int | None = None
 
     @property
     def evaluations(self) -> int:
@@ -153,12 +156,20 @@ class Validation:
 
     def _of(self, known: Sequence[Check], deviations: Sequence[float], expected: float, std: float) -> Interval:
         strata, weights = [check.stratum for check in known], [check.weight for check in known]
-        return interval(expected, deviations, strata, weights, math.inf if self.pool is None else self.pool, std)
+        found = interval(expected, deviations, strata, weights, math.inf if self.pool is None else self.pool, std)
+        # equal rewards of one state say nothing about the other states
+        only_one = self.n_states is not None and _count_states(known) == 1 < self.n_states
+        return Interval(found.mean, None, None) if only_one else found
 
     @property
     def has_result(self) -> bool:
         """Whether there is a state whose rewards have all been measured; without one, there are no intervals."""
         return any(check.is_complete for check in self.checks)
+
+    @property
+    def has_margins(self) -> bool:
+        """Whether there are enough measurements for intervals with two ends."""
+        return self.has_result and self.policy_value.margin is not None
 
     @property
     def sentences(self) -> tuple[str, ...]:
@@ -175,15 +186,17 @@ class Validation:
         said = [f"Measured {self._where()}, the policy {verb} {in_words(value)}; the model expects {expected}."]
         if self.rule_value is not None and self.difference is not None:
             said.append(f"{_capital(self.rule_name)} {verb} {in_words(self.rule_value)}: {self._difference()}.")
+        if not self.has_margins:
+            said.append("These measurements are too few for an interval.")
         said += self._violations()
         if self.failed:
             said.append(f"{counted(self.failed, 'evaluation')} failed, so the means may be biased.")
         return tuple(said)
 
     def _where(self) -> str:
-        known = [check.state for check in self.checks if check.is_complete]
-        different = len({tuple(state.values()) for state in known})
-        if not known[0]:
+        known = [check for check in self.checks if check.is_complete]
+        different = _count_states(known)
+        if not known[0].state:
             return counted(len(known), "time")
         if different < len(known):
             return f"{counted(len(known), 'time')} in {counted(different, 'state')}"
@@ -214,7 +227,7 @@ class Validation:
         return " or ".join((["broke a constraint"] if constrained else []) + (["failed"] if self.failed else []))
 
     def __str__(self) -> str:
-        return " ".join([*self.sentences, *([f"({INTERVAL_IN_WORDS}.)"] if self.has_result else [])])
+        return " ".join([*self.sentences, *([f"({INTERVAL_IN_WORDS}.)"] if self.has_margins else [])])
 
     def to_dict(self) -> dict[str, Any]:
         """Return the validation as plain values that JSON can hold.
@@ -289,6 +302,10 @@ def in_words(value: Interval) -> str:
     return f"{value.mean:.4g}" if value.margin is None else with_margin(value.mean, value.margin / NINETY_FIVE)
 
 
+def _count_states(checks: Sequence[Check]) -> int:
+    return len({tuple(check.state.values()) for check in checks})
+
+
 def _swapped(value: Interval) -> tuple[float | None, float | None]:
     return (None, None) if value.low is None or value.high is None else (-value.high, -value.low)
 
@@ -334,6 +351,7 @@ def from_record(record: object) -> Validation:
         expected_stds=_expected_stds(fields, 3 if fields.has("rule_name") else 1),
         # records of earlier versions have no confidence
         confidence=fields.number("confidence", 0.0, 1.0) if fields.has("confidence") else DEFAULT_CONFIDENCE,
+        n_states=fields.whole("n_states", 1) if fields.has("n_states") else None,
     )
 
 

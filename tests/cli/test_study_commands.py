@@ -34,6 +34,13 @@ def test_init_writes_a_study_file_that_runs(conbo: Conbo, folder: Path) -> None:
     assert library.open_study("study.db").method == "conbo"
 
 
+def test_the_case_of_a_study_files_ending_does_not_matter(conbo: Conbo, folder: Path) -> None:
+    assert "conbo run MINE.TOML simulator.py:reward" in conbo("init", "MINE.TOML").stdout
+    conbo("run", "MINE.TOML", "simulator.py:profit", "-n", "2")
+    assert "2 completed" in conbo("status", "MINE.TOML").stdout
+    assert len(library.open_study("MINE.db").trials) == 2
+
+
 def test_init_quotes_odd_names(conbo: Conbo, folder: Path) -> None:
     said = conbo("init", 'my "best".toml').stdout
     assert """conbo run 'my "best".toml' simulator.py:reward""" in said

@@ -14,6 +14,7 @@ from click.testing import Result
 
 import conbo as library
 from conbo.cli.study_source import create_or_resume, parse_row
+from conbo.errors import StorageError
 from conbo.trials import Trial
 
 Conbo = Callable[..., Result]
@@ -108,6 +109,19 @@ def test_outcomes_in_a_file(conbo: Conbo, folder: Path, name: str) -> None:
     assert (
         "leave --noise, --cost and --outcome out" in conbo("tell", "--file", name, "--outcome", "wait=1", code=2).stderr
     )
+
+
+def test_no_file_replaces_a_database(conbo: Conbo, folder: Path) -> None:
+    (folder / "study.toml").write_text((folder / "study.toml").read_text().replace("study.db", "study.json"))
+    conbo("ask", "-n", "2")
+    (folder / "states.csv").write_text("demand\n30\n")
+    for arguments in (["export"], ["ask", "--force"], ["policy", "--states", "states.csv"]):
+        refused = conbo(*arguments, "-o", "study.json", code=1).stderr
+        assert "a file must not replace a database, but 'study.json' is one." in refused
+    study = library.open_study("study.json")
+    with pytest.raises(StorageError, match="a file must not replace a database"):
+        study.to_csv("study.json")
+    assert len(library.open_study("study.json").trials) == 2
 
 
 def test_fail(conbo: Conbo, folder: Path) -> None:

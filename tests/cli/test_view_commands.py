@@ -208,7 +208,7 @@ def test_a_policy_is_saved_as_json_and_never_replaces_its_study(
     (folder / "study.db").rename("study.json")
     (folder / "study.toml").write_text((folder / "study.toml").read_text().replace("study.db", "study.json"))
     refused = conbo("policy", "--save", "study.json", code=1).stderr
-    assert "a policy must not replace the study itself, but 'study.json' is its database." in refused
+    assert "a file must not replace a database, but 'study.json' is one." in refused
 
 
 def test_the_kinds_of_plots_are_those_of_the_library() -> None:

@@ -1,5 +1,7 @@
 """Calibration and coverage."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -92,3 +94,5 @@ def test_fresh_rewards_stand_against_what_was_expected() -> None:
     assert list(expected.x) == list(expected.y) == [1.0, 3.0]
     assert (list(ours.x), list(ours.y), ours.name) == ([3.0], [2.5], "policy")
     assert (list(theirs.x), list(theirs.y), theirs.name) == ([1.0, 1.0], [1.5, 1.5], "today")
+    named = replace(found, rule_name="stock <b> at $5 or $6")  # neither markup nor math
+    assert model_checks.fresh_evaluations(named).data[2].name == "stock &lt;b&gt; at &#36;5 or &#36;6"

@@ -15,9 +15,9 @@ BEGINNINGS = {".png": b"\x89PNG", ".pdf": b"%PDF", ".svg": b"<?xml", ".html": b"
 
 @pytest.mark.parametrize("ending", BEGINNINGS)
 def test_endings(ending: str, tmp_path: Path) -> None:
-    path = tmp_path / f"figure{ending}"
-    plots.save(plots.slices(view("one_action")), path)
-    assert path.read_bytes().startswith(BEGINNINGS[ending])
+    for path in (tmp_path / f"figure{ending}", tmp_path / f"FIGURE{ending.upper()}"):
+        plots.save(plots.slices(view("one_action")), path)
+        assert path.read_bytes().startswith(BEGINNINGS[ending])
 
 
 def test_what_cannot_be_saved(tmp_path: Path) -> None:

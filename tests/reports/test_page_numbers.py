@@ -45,7 +45,12 @@ def test_a_value_has_the_digits_that_its_range_needs() -> None:
 
 @pytest.mark.parametrize(
     ("mean", "std", "text"),
-    [(165.93, 3.6, "165.9 ± 7.1"), (1234567.8, 3.6, "1234568 ± 7.1"), (-1234567.8, 360, "-1234568 ± 706")],
+    [
+        (165.93, 3.6, "165.9 ± 7.1"),
+        (1234567.8, 3.6, "1234568 ± 7.1"),
+        (-1234567.8, 360, "-1234568 ± 706"),
+        (-1.4934e12, 7e10, "-1.49e+12 ± 1.4e+11"),
+    ],
 )
 def test_a_mean_is_as_precise_as_its_margin(mean: float, std: float, text: str) -> None:
     assert on_the_page("withMargin(...given)", [mean, std]) == with_margin(mean, std) == text

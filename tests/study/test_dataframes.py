@@ -4,6 +4,7 @@ import subprocess
 import sys
 from typing import Any
 
+import numpy as np
 import pandas
 import polars
 import pytest
@@ -146,6 +147,25 @@ def test_choices_that_fit_no_column_of_polars_become_texts() -> None:
     other = new_study(space=study.space)
     other.add_trials(study.trials_dataframe("polars"))
     assert other.trials == study.trials
+
+
+def test_other_columns_may_hold_arrays(policy: Policy) -> None:
+    traces = pandas.Series([np.arange(3), pandas.DataFrame({"t": [0.5]})])
+    states = pandas.DataFrame({"s": [0.25, 0.75], "k": "a", "trace": traces})
+    assert new_study().add_trials(states.assign(x=0.5, n=2, reward=1.0)) == 2
+    assert policy.table(states)["trace"].to_list()[0] is traces[0]
+
+
+def test_whole_choices_among_floats_become_floats_in_polars() -> None:
+    space = Space(states={"k": Categorical([1, 2.5])}, actions={"x": Categorical([2**53 + 1, 0.5])})
+    study, other = Study(space, method="uniform"), Study(space, method="uniform")
+    for k, x in ((1, 2**53 + 1), (2.5, 0.5)):
+        study.add_trial({"k": k}, {"x": x}, 0.0)
+    frame = study.trials_dataframe("polars")
+    assert frame["k"].to_list() == [1.0, 2.5]
+    assert frame["x"].to_list() == ["9007199254740993", "0.5"]  # no float is equal to the integer
+    other.add_trials(frame)
+    assert [trial.point for trial in other.trials] == [trial.point for trial in study.trials]
 
 
 def test_a_table_of_actions_of_several_types() -> None:

@@ -19,6 +19,7 @@ from conbo import AtMost, open_study
 from conbo.confidence_interval import Interval
 from conbo.errors import ConboError, PointError, RecordError, SettingError, StudyError
 from conbo.gaussian_process import GaussianProcess
+from conbo.policies.interaction import NoInteractionWarning
 from conbo.policies.rules import rule_of
 from conbo.record_fields import parse_json
 from conbo.spaces import Categorical, Integer, Real, Space
@@ -263,6 +264,22 @@ def test_spaces_of_finitely_many_states_and_of_none() -> None:
     assert alone.policy_value.mean == pytest.approx(none.policy()()["x"])
 
 
+def test_one_of_several_states_leaves_no_interval() -> None:
+    def only_in_a(state: Any, action: Any) -> float:
+        return float(action["dose"]) if state["ward"] == "A" else math.nan
+
+    few = wards()
+    found = few.validate(only_in_a, 16)
+    assert found.n_states == 4
+    assert (found.policy_value.margin, found.difference.margin) == (None, None)  # type: ignore[union-attr]
+    assert str(found).startswith("Measured 2 times in 1 state, the policy is worth ")
+    assert "These measurements are too few for an interval." in str(found)
+    assert "±" not in str(found)
+    assert from_record(found.to_record()) == found
+    named = few.validate(only_in_a, 4, states=[{"ward": "A"}])
+    assert named.policy_value.margin == pytest.approx(0)  # of this very state
+
+
 @pytest.mark.parametrize(
     "rule",
     [
@@ -293,6 +310,21 @@ def test_a_policy_is_as_good_as_itself() -> None:
     assert same.validation.difference is not None
     assert same.validation.difference.mean == pytest.approx(0)
     assert str(same).count("which may be nothing") == 2
+
+
+@pytest.mark.parametrize(
+    ("states", "actions", "message"),
+    [
+        ({"demand": Real(10, 100)}, {"stock": Real(500, 900)}, r"must return .*: `0\.0 <= stock <= 150\.0` must hold"),
+        ({"demand": Real(10, 100)}, {"order": Real(0, 150)}, "must return .*: unknown action parameter 'order'"),
+        ({"demand": Real(10, 11)}, {"stock": Real(0, 150)}, "must have an action for every state of the space"),
+    ],
+)
+def test_a_policy_of_another_space_is_refused(states: Any, actions: Any, message: str) -> None:
+    other = Study(Space(states=states, actions=actions), method="uniform")
+    other.tell(other.ask(), 1.0)
+    with pytest.warns(NoInteractionWarning), pytest.raises(PointError, match=f"the rule {message}"):
+        study().compare(other.policy())
 
 
 def test_a_table_means_its_nearest_row_of_the_same_categories() -> None:

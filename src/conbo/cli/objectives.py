@@ -21,7 +21,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from conbo.cli.study_source import Command, leading_study
+from conbo.cli.study_source import Command, is_study_file, leading_study
 from conbo.cli.tables import number_text
 from conbo.common_random_numbers import SEED
 from conbo.errors import ConboError, SettingError, quoted
@@ -77,7 +77,7 @@ def source_and_objective(
     if command is not None:
         (source,) = leading_study(arguments)
         return source, Program(command, timeout)
-    if not arguments or (len(arguments) == 1 and arguments[0].endswith(".toml")):
+    if not arguments or (len(arguments) == 1 and is_study_file(arguments[0])):
         raise click.UsageError("What to evaluate is missing: OBJECTIVE or --command.")
     source, function = leading_study(arguments, "OBJECTIVE")
     return source, load_function(function)

@@ -24,6 +24,7 @@ from conbo.cli.study_source import (
     STUDY_FILE,
     create_or_resume,
     existing_file,
+    is_study_file,
     leading_study,
     shell_word,
     stored_names,
@@ -84,7 +85,7 @@ def check(arguments: tuple[str, ...], name: str | None) -> None:
 
 
 def _check_ending(source: str) -> None:
-    if not source.endswith(".toml"):
+    if not is_study_file(source):
         raise click.UsageError(f"A study file ends in .toml, but got '{source}'.")
 
 
@@ -192,7 +193,7 @@ def run(
     With a study file, the first run creates the study, and later runs continue it, however the last one ended.
     """
     source, objective = source_and_objective(arguments, command, timeout)
-    if source.endswith(".toml"):
+    if is_study_file(source):
         study_file = read_study_file(existing_file(source))
         needed = study_file.needed
         checked(objective, study_file.space, study_file.has_seeds, needed)  # checked before the study is created

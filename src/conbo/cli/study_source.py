@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from conbo.study import Study
 
 STUDY_FILE = "study.toml"
+STUDY_ENDING = ".toml"
 POLICY_ENDING = ".json"
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -54,7 +55,7 @@ def leading_study(arguments: Sequence[str], *names: str) -> tuple[str, ...]:
 
 def create_or_resume(source: str, name: str | None, device: str = "cpu") -> "Study":
     """Create or resume the study that a study file describes, or open an existing study of a storage."""
-    if not source.endswith(".toml"):
+    if not is_study_file(source):
         return open_existing(source, name, device)
     study_file = _study_file(source)
     _name_distant_storage(source, study_file.storage)
@@ -100,7 +101,7 @@ def location(source: str, name: str | None, *, as_stored: bool = False) -> tuple
     than those of the file; with `as_stored`, for commands that show what is stored, this is a warning. Raises
     SettingError if `name` is None and the source is a storage with several studies, none of which is called "default".
     """
-    if source.endswith(".toml"):
+    if is_study_file(source):
         study_file = _study_file(source)
         _name_distant_storage(source, study_file.storage)
         names, own = stored_names(study_file.storage), name or study_file.name
@@ -135,15 +136,20 @@ def unfolded_log(source: str) -> str | None:
     """
     from conbo.study.sqlite_file import log_size
 
-    path = database_file(source)
+    path = _database_file(source)
     return f"{Path(path).name}-wal" if path is not None and log_size(path) else None
 
 
-def database_file(source: str) -> str | None:
+def _database_file(source: str) -> str | None:
     """Return the path of the SQLite file that holds the study; None if it is stored elsewhere, as on a server."""
     from conbo.study.database import Database
 
-    return Database(_study_file(source).storage if source.endswith(".toml") else source).path
+    return Database(_study_file(source).storage if is_study_file(source) else source).path
+
+
+def is_study_file(source: str) -> bool:
+    """Whether an argument names a study file, by its ending; the case does not matter."""
+    return Path(source).suffix.lower() == STUDY_ENDING
 
 
 def is_policy_file(source: str) -> bool:

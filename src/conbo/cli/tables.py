@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from conbo.errors import ConboError, PointError, SettingError, StudyError
-from conbo.files import write_whole
+from conbo.files import check_no_database, write_whole
 from conbo.record_fields import Fields
 from conbo.study.csv_text import csv_rows
 from conbo.study.spreadsheets import marked
@@ -81,8 +81,8 @@ def _whole(row: dict[Any, Any]) -> dict[str, Any]:
 def check_table(path: Path, endings: Iterable[str] = TABLES) -> None:
     """Check that a table can be written to `path`.
 
-    Raises SettingError if `path` has none of the `endings` or its folder does not exist, and ConboError if its format
-    needs a missing library.
+    Raises SettingError if `path` has none of the `endings` or its folder does not exist, StorageError if it is a
+    database, and ConboError if its format needs a missing library.
 
     Call it before a long computation whose result is to be written to `path`.
     """
@@ -93,12 +93,13 @@ def check_table(path: Path, endings: Iterable[str] = TABLES) -> None:
 def check_output(what: str, path: Path, endings: Iterable[str]) -> None:
     """Raise SettingError unless `path` has one of the `endings` and its folder exists; the case does not matter.
 
-    `what` says in the message what is to be written, such as "a table".
+    `what` says in the message what is to be written, such as "a table". Raises StorageError if `path` is a database.
     """
     if path.suffix.lower() not in endings:
         raise SettingError(f"{what} must be written as {', '.join(endings)}, but got '{path}'.")
     if not path.parent.is_dir():
         raise SettingError(f"{what} must be written to a folder that exists, but '{path.parent}' does not.")
+    check_no_database(path)
 
 
 def write_rows(path: Path, rows: Sequence[Mapping[str, Any]], usual: Sequence[str] = ()) -> None:

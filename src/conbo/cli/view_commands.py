@@ -10,7 +10,6 @@ import click
 import conbo
 from conbo.cli.study_source import (
     POLICY_ENDING,
-    database_file,
     is_policy_file,
     leading_study,
     open_existing,
@@ -31,7 +30,7 @@ from conbo.cli.tables import (
     shown,
     write_rows,
 )
-from conbo.errors import SettingError, StudyError
+from conbo.errors import StudyError
 from conbo.notices import LOG
 from conbo.rounding import MARGIN_IN_WORDS, with_margin
 
@@ -140,7 +139,7 @@ def policy(
             raise click.UsageError("--output needs --states.")
         check_table(output)
     if save is not None:
-        _check_save(save, source)
+        check_output("a policy", save, [POLICY_ENDING])
     learned = _policy(source, name)
     states = learned.belief.space.states
     if save is not None:
@@ -150,17 +149,6 @@ def policy(
     elif save is None or pairs:
         prediction = learned.predict(parse_pairs("A state", states, pairs), extrapolate=extrapolate)
         click.echo(json.dumps(_record(prediction)) if as_json else _in_lines(prediction, learned.belief.space))
-
-
-def _check_save(path: Path, source: str) -> None:
-    """Raise SettingError if a policy must not be saved to `path`; the source is a study or a saved policy."""
-    check_output("a policy", path, [POLICY_ENDING])
-    if (
-        not is_policy_file(source)
-        and (database := database_file(source))
-        and path.resolve() == Path(database).resolve()
-    ):
-        raise SettingError(f"a policy must not replace the study itself, but '{path}' is its database.")
 
 
 def _policy(source: str, name: str | None) -> "Policy":

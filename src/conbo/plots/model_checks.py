@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 from plotly import graph_objects as go
 
 from conbo.errors import SettingError
+from conbo.plots.axes import label
 from conbo.plots.style import INK, MODEL, POLICY, QUIET, canvas, dots, line, steps, with_count
 from conbo.plots.view import Studied, View, view_of
 from conbo.quasi_random import sobol
@@ -67,8 +68,8 @@ def calibration(study: Studied) -> go.Figure:
                 "text": [texts[i] for i in chosen],
                 "hovertemplate": "%{text}<br>predicted %{y:.4~g}<extra></extra>",
             }
-            label = with_count(f"{name}: {own.sum()}", len(chosen), int(own.sum()))
-            figure.add_trace(dots(view.rewards[chosen], m, label, color, low=low, high=high, size=6, **hover))
+            legend = with_count(f"{name}: {own.sum()}", len(chosen), int(own.sum()))
+            figure.add_trace(dots(view.rewards[chosen], m, legend, color, low=low, high=high, size=6, **hover))
     return figure.update_xaxes(title_text="reward observed").update_yaxes(title_text="predicted from all others")
 
 
@@ -80,7 +81,7 @@ def fresh_evaluations(found: Validation) -> go.Figure:
     """
     named = [("policy", [check.policy for check in found.checks], POLICY)]
     if found.rule_name is not None:
-        named.append((found.rule_name, [check.rule for check in found.checks if check.rule is not None], MODEL))
+        named.append((label(found.rule_name), [check.rule for check in found.checks if check.rule is not None], MODEL))
     figure, known = canvas(height=420), [m for _, own, _ in named for m in own if m.reward is not None]
     ends = np.array([min(m.predicted for m in known), max(m.predicted for m in known)])
     figure.add_trace(line(ends, ends, "as expected", QUIET, dash="dash", width=1.5, hoverinfo="skip"))

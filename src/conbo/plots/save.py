@@ -5,6 +5,7 @@ from pathlib import Path
 from plotly import graph_objects as go
 
 from conbo.errors import SettingError
+from conbo.files import write_whole
 
 KINDS = ("bar", "contour", "heatmap", "scatter")  # kinds of traces that can be saved
 ENDINGS = (".png", ".svg", ".pdf")
@@ -32,8 +33,8 @@ def save(figure: go.Figure, path: str | Path) -> None:
     """
     path = Path(path)
     check_ending(path)
-    if path.suffix == ".html":
-        figure.write_html(path)
+    if path.suffix.lower() == ".html":
+        write_whole(path, figure.to_html())
         return
     if other := [trace.type for trace in figure.data if trace.type not in KINDS]:
         raise SettingError(f"a figure must be made of {', '.join(KINDS)} traces to be saved, but got '{other[0]}'.")
@@ -43,6 +44,6 @@ def save(figure: go.Figure, path: str | Path) -> None:
 
 
 def check_ending(path: Path) -> None:
-    """Raise SettingError unless a figure can be saved to a file of this name."""
-    if path.suffix not in (*ENDINGS, ".html"):
+    """Raise SettingError unless a figure can be saved to a file with this ending, in any case."""
+    if path.suffix.lower() not in (*ENDINGS, ".html"):
         raise SettingError(f"a figure must be saved as {', '.join(ENDINGS)} or .html, but got '{path}'.")

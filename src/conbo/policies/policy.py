@@ -290,6 +290,8 @@ class Policy:
         SettingError
             If the policy's model is a BoTorch model or has a kernel without the method `record`, or if the policy has a
             recipe of your own.
+        StorageError
+            If the file is an SQLite database.
 
         Examples
         --------

@@ -31,18 +31,29 @@ class FunctionRule:
 
     def many(self, states: Sequence[Point]) -> Actions:
         """Return one action for each state, in the same order."""
-        return [self._action(dict(state)) for state in states]
+        return [self._action(state) for state in states]
 
-    def _action(self, state: dict[str, Value]) -> dict[str, Value]:
-        rule = f"the rule must return an action of the space for {state}"
+    def _action(self, state: Point) -> dict[str, Value]:
         try:
-            action = self._function(state)
+            action = self._function(dict(state))
         except Exception as error:
-            raise SettingError(f"{rule}, but raised {type(error).__name__}: {error}") from error
+            raise SettingError(f"{_must_return(state)}, but raised {type(error).__name__}: {error}") from error
+        return _valid_action(self._space, action, state)
+
+
+class PolicyRule:
+    """A decision rule that is a policy, possibly of another study, so its actions may be outside of this space."""
+
+    def __init__(self, space: Space, policy: Policy) -> None:
+        self._space, self._policy = space, policy
+
+    def many(self, states: Sequence[Point]) -> Actions:
+        """Return one action for each state, in the same order."""
         try:
-            return self._space.validate_action(action)
+            actions = self._policy.many(states)
         except PointError as error:
-            raise PointError(f"{rule}: {error}") from error
+            raise PointError(f"the rule must have an action for every state of the space: {error}") from error
+        return [_valid_action(self._space, action, state) for action, state in zip(actions, states, strict=True)]
 
 
 class TableRule:
@@ -84,6 +95,18 @@ class TableRule:
         return nearest
 
 
+def _must_return(state: Point) -> str:
+    return f"the rule must return an action of the space for {dict(state)}"
+
+
+def _valid_action(space: Space, action: Any, state: Point) -> dict[str, Value]:
+    """Return an action of a rule with plain values; raise PointError if it does not belong to the space."""
+    try:
+        return space.validate_action(action)
+    except PointError as error:
+        raise PointError(f"{_must_return(state)}: {error}") from error
+
+
 def _flat(row: Mapping[str, Any]) -> Mapping[str, Any]:
     """Merge the two dicts of a row {"state": {...}, "action": {...}} into one dict from names to values.
 
@@ -118,7 +141,7 @@ class SameAction:
 def rule_of(given: Any, space: Space) -> Rule:
     """Turn what the user gave (a policy, a function, a single action or a table) into a decision rule."""
     if isinstance(given, Policy):
-        return given
+        return PolicyRule(space, given)
     if isinstance(given, Mapping):
         action = space.validate_action(given)
         return FunctionRule(space, lambda _: action)

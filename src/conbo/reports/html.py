@@ -62,6 +62,8 @@ def report(study: Studied, path: str | Path, *, problem: Problem | None = None) 
         If no trial is completed yet.
     SettingError
         If `study` is not a study, the file's name has another ending, or its folder does not exist.
+    StorageError
+        If the file is an SQLite database.
 
     Examples
     --------

@@ -44,7 +44,8 @@ function withMargin(mean, std) {
   if (std === null) return `${formatNumber(mean)} ± …`; // still being computed
   const margin = NINETY_FIVE * std, most = Math.max(margin, Math.abs(mean));
   if (mean && most < 1e-3) return `${small(mean, margin)} ± ${formatNumber(Number(margin.toPrecision(2)))}`;
-  if (!(margin >= 1e-3 && margin < 1e6)) return `${formatNumber(mean)} ± ${formatNumber(Number(margin.toPrecision(2)))}`;
+  const large = (value, digits) => (Math.abs(value) < 1e6 ? formatNumber(value) : value.toExponential(digits));
+  if (!(margin >= 1e-3 && margin < 1e6)) return `${large(mean, 2)} ± ${large(Number(margin.toPrecision(2)), 1)}`;
   const decimals = Math.max(0, 1 - Math.floor(Math.log10(margin)));
   const room = mean ? 5 - Math.floor(Math.log10(Math.abs(mean))) : decimals;
   return `${mean.toFixed(Math.max(0, Math.min(decimals, room)))} ± ${margin.toFixed(decimals)}`;

@@ -52,6 +52,11 @@ class TrialTables:
         path
             The file, which is overwritten.
 
+        Raises
+        ------
+        StorageError
+            If the file is an SQLite database.
+
         Examples
         --------
         >>> study.to_csv("trials.csv")
