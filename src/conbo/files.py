@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 from conbo.errors import StorageError
+from conbo.sqlite_header import is_sqlite
 
 LONGEST = 50  # number of characters of a file's name in the name of its temporary file
 
@@ -36,7 +37,5 @@ def write_whole(path: str | Path, content: str | bytes) -> None:
 
 def check_no_database(path: Path) -> None:
     """Raise StorageError if a file is an SQLite database, which no other file must replace."""
-    from conbo.study.sqlite_file import is_sqlite  # imports sqlite3, which not every file needs
-
     if is_sqlite(path):
         raise StorageError(f"a file must not replace a database, but '{path}' is one.")

@@ -12,9 +12,10 @@ from tempfile import TemporaryDirectory
 from sqlalchemy import Connection, insert, select, update
 
 from conbo.errors import StorageError
+from conbo.sqlite_header import is_sqlite
 from conbo.study.database import Database, Storage
 from conbo.study.schema import STUDIES, TRIALS, VALIDATIONS
-from conbo.study.sqlite_file import copy_sqlite, is_sqlite
+from conbo.study.sqlite_file import copy_sqlite
 from conbo.study.stored import open_stored
 
 

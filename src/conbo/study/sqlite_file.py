@@ -5,7 +5,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-MAGIC = b"SQLite format 3\0"  # the first bytes of every SQLite file
+from conbo.sqlite_header import MAGIC, header
 
 
 def copy_sqlite(source: str, target: Path) -> None:
@@ -49,11 +49,6 @@ def log_size(source: str) -> int:
         return 0
 
 
-def is_sqlite(path: Path) -> bool:
-    """Whether a file exists and begins like an SQLite database."""
-    return path.is_file() and _header(path).startswith(MAGIC)
-
-
 def file_number(path: str) -> int | None:
     """The number by which the file system knows a file, whatever its name; None if there is no file of this name."""
     try:
@@ -77,31 +72,11 @@ def _lengths(source: str) -> tuple[int, int] | None:
     path = Path(source)
     if not path.is_file() or log_size(source):
         return None
-    header = _header(path)
-    if len(header) < 100 or not header.startswith(MAGIC):
+    first = header(path)
+    if len(first) < 100 or not first.startswith(MAGIC):
         return None
-    page, pages = int.from_bytes(header[16:18], "big"), int.from_bytes(header[28:32], "big")
+    page, pages = int.from_bytes(first[16:18], "big"), int.from_bytes(first[28:32], "big")
     return path.stat().st_size, (65536 if page == 1 else page) * pages
-
-
-_kept_open: dict[tuple[int, int], int] = {}  # file descriptors that are never closed, by device and inode
-
-
-def _header(path: Path) -> bytes:
-    """The first 100 bytes of an SQLite file.
-
-    If the database has a write-ahead log, SQLite may have the file open in this process. On POSIX systems, closing any
-    handle of a file releases all locks that the process has on it, including those of SQLite. Other processes could
-    then remove the log while it is in use. So if there is a log, this function never closes the file on these systems.
-    """
-    if os.name != "posix" or not Path(f"{path}-wal").exists():
-        with path.open("rb") as file:
-            return file.read(100)
-    status = path.stat()
-    key = status.st_dev, status.st_ino
-    if key not in _kept_open:
-        _kept_open[key] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    return os.pread(_kept_open[key], 100, 0)
 
 
 def _connected(source: str) -> sqlite3.Connection:
