@@ -393,6 +393,23 @@ def test_ctrl_c_with_processes(on_interrupt: Any, tmp_path: Path) -> None:
     assert statuses(study) == ["completed"] * 8
 
 
+def test_ctrl_c_that_reaches_an_executor_s_evaluation_interrupts_the_run() -> None:
+    study, never_interrupted = uniform(), uniform()
+
+    def evaluate(state: dict[str, Any], action: dict[str, Any]) -> float:
+        if len(study.trials) == 3:
+            raise KeyboardInterrupt  # a terminal sends it to all processes
+        return reward(state, action)
+
+    with ThreadPoolExecutor(1) as threads:
+        summary = study.run(evaluate, 9, executor=threads, retries=1, progress=False)
+    assert (summary.completed, summary.failed, summary.stopped) == (2, 0, "interrupted")
+    assert statuses(study) == ["completed"] * 2 + ["running"]
+    for each in (study, never_interrupted):
+        each.run(reward, 9, progress=False)
+    assert study.trials == never_interrupted.trials
+
+
 def test_results_of_the_last_moment_are_kept() -> None:
     study, interrupted = uniform(), threading.Event()
 
