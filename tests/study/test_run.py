@@ -505,6 +505,18 @@ def test_a_run_waits_for_another_one_s_trial_and_takes_it_over(tmp_path: Path) -
     assert study.trials[0].action == left.action
 
 
+@pytest.mark.parametrize("ends", [{"evaluations": 3}, {"budget": 3.0}])
+def test_a_run_evaluates_no_more_of_what_was_handed_back_or_enqueued_than_is_missing(ends: dict[str, Any]) -> None:
+    study = uniform(cost=lambda s, x: 1.0)
+    study.run(reward, 9, batch=4, callbacks=[lambda study, trial: study.stop()], progress=False)
+    study.enqueue({"s": 0.5}, {"x": 0.5})
+    assert statuses(study) == ["completed"] + ["running"] * 4
+    assert study.run(reward, **ends, progress=False).completed == 2
+    assert study.run(reward, **ends, progress=False).completed == 0
+    assert statuses(study) == ["completed"] * 3 + ["running"] * 2
+    assert study.run(reward, 5, progress=False).completed == 2
+
+
 def test_a_late_result_is_counted(tmp_path: Path) -> None:
     study = uniform(storage=tmp_path / "study.db")
 
@@ -545,7 +557,7 @@ def test_a_trial_may_outlive_more_workers(tmp_path: Path) -> None:
         with sqlite3.connect(tmp_path / "study.db") as connection:
             connection.execute(f"UPDATE conbo_trials SET lost = {lost - 1} WHERE number = {trial.number}")
         connection.close()
-        study.run(reward, 3, max_lost_workers=most, progress=False)
+        study.run(reward, len(study.trials), max_lost_workers=most, progress=False)
         assert study.trials[trial.number].status == status
 
 

@@ -21,7 +21,7 @@ from conbo.study.interrupts import SuggestionInterrupted, first_interrupt_waits
 from conbo.study.plan import Plan
 from conbo.study.run_summary import RunSummary, Stopped
 from conbo.study.shared import SharedOptimizer
-from conbo.study.stopping import missing_trials, reached_end, too_little_gain, wanted_trials
+from conbo.study.stopping import are_enough, missing_trials, reached_end, too_little_gain, wanted_trials
 from conbo.study.timeouts import Timeout
 from conbo.study.worker_process import MAX_MESSAGE
 from conbo.study.workers import retire, worker_name
@@ -285,10 +285,10 @@ class Run:
             return None
         optimizer = self._shared.up_to_date()
         ends = self._plan.ends
-        enough = optimizer.n_completed + len(self._jobs) >= wanted_trials(ends)  # if so, enqueued trials are left
-        left = {trial.number for trial in optimizer.trials if enough and trial.is_enqueued} | self._heartbeat.trials
-        if any(trial.leased and trial.number not in left for trial in optimizer.trials):
-            trial = self._records.take_over(self._worker, self._plan.lease, left, self._plan.max_lost_workers)
+        mine, jobs = self._heartbeat.trials, {job.trial.number for job in self._jobs.values()}
+        others = any(trial.leased and trial.number not in mine for trial in optimizer.trials)
+        if others and not are_enough(ends, optimizer, jobs):
+            trial = self._records.take_over(self._worker, self._plan.lease, mine, self._plan.max_lost_workers)
             if trial is not None:
                 self._heartbeat.trials.add(trial.number)
                 return trial
