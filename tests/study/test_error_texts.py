@@ -2,7 +2,7 @@
 
 import re
 import threading
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -115,3 +115,29 @@ def test_long_texts_are_cut(tmp_path: Path) -> None:
     assert study.trials[0].error.startswith("ValueError: first words")
     assert " characters cut …] xxx" in study.trials[0].error
     assert study.trials[0].error.endswith("xxxlast words (test_error_texts.py, line 106)")
+
+
+class Goodbye(SystemExit):
+    """Pickles, but cannot be read, and is no `Exception`."""
+
+    def __init__(self, what: str, where: str) -> None:
+        super().__init__(f"no {what} at {where}")
+
+
+def ends_its_process(state: dict[str, Any], action: dict[str, Any]) -> float:
+    raise Goodbye("license", "step 7")
+
+
+@pytest.mark.parametrize("where", ["processes", "executor", "threads"])
+def test_an_evaluation_that_wants_to_end_another_process_has_failed_there(where: str) -> None:
+    study = new_study()
+    with ProcessPoolExecutor(1, forked()) as pool, ThreadPoolExecutor(1) as threads:
+        settings: dict[str, Any] = {
+            "processes": {"workers": 2},
+            "executor": {"executor": pool},
+            "threads": {"executor": threads},
+        }[where]
+        study.run(ends_its_process, 3, progress=False, callbacks=[lambda study, trial: study.stop()], **settings)
+    text = r"Goodbye: no license at step 7 \(test_error_texts.py, line \d+\)"
+    assert all(re.fullmatch(text, trial.error) for trial in study.trials if trial.status == "failed")
+    assert study.trials[0].status == "failed"

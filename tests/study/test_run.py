@@ -393,6 +393,23 @@ def test_ctrl_c_with_processes(on_interrupt: Any, tmp_path: Path) -> None:
     assert statuses(study) == ["completed"] * 8
 
 
+def test_ctrl_c_that_reaches_an_executor_s_evaluation_interrupts_the_run() -> None:
+    study, never_interrupted = uniform(), uniform()
+
+    def evaluate(state: dict[str, Any], action: dict[str, Any]) -> float:
+        if len(study.trials) == 3:
+            raise KeyboardInterrupt  # a terminal sends it to all processes
+        return reward(state, action)
+
+    with ThreadPoolExecutor(1) as threads:
+        summary = study.run(evaluate, 9, executor=threads, retries=1, progress=False)
+    assert (summary.completed, summary.failed, summary.stopped) == (2, 0, "interrupted")
+    assert statuses(study) == ["completed"] * 2 + ["running"]
+    for each in (study, never_interrupted):
+        each.run(reward, 9, progress=False)
+    assert study.trials == never_interrupted.trials
+
+
 def test_results_of_the_last_moment_are_kept() -> None:
     study, interrupted = uniform(), threading.Event()
 
@@ -488,6 +505,18 @@ def test_a_run_waits_for_another_one_s_trial_and_takes_it_over(tmp_path: Path) -
     assert study.trials[0].action == left.action
 
 
+@pytest.mark.parametrize("ends", [{"evaluations": 3}, {"budget": 3.0}])
+def test_a_run_evaluates_no_more_of_what_was_handed_back_or_enqueued_than_is_missing(ends: dict[str, Any]) -> None:
+    study = uniform(cost=lambda s, x: 1.0)
+    study.run(reward, 9, batch=4, callbacks=[lambda study, trial: study.stop()], progress=False)
+    study.enqueue({"s": 0.5}, {"x": 0.5})
+    assert statuses(study) == ["completed"] + ["running"] * 4
+    assert study.run(reward, **ends, progress=False).completed == 2
+    assert study.run(reward, **ends, progress=False).completed == 0
+    assert statuses(study) == ["completed"] * 3 + ["running"] * 2
+    assert study.run(reward, 5, progress=False).completed == 2
+
+
 def test_a_late_result_is_counted(tmp_path: Path) -> None:
     study = uniform(storage=tmp_path / "study.db")
 
@@ -528,7 +557,7 @@ def test_a_trial_may_outlive_more_workers(tmp_path: Path) -> None:
         with sqlite3.connect(tmp_path / "study.db") as connection:
             connection.execute(f"UPDATE conbo_trials SET lost = {lost - 1} WHERE number = {trial.number}")
         connection.close()
-        study.run(reward, 3, max_lost_workers=most, progress=False)
+        study.run(reward, len(study.trials), max_lost_workers=most, progress=False)
         assert study.trials[trial.number].status == status
 
 

@@ -12,20 +12,19 @@ class SuggestionInterrupted(KeyboardInterrupt):
 
 @contextmanager
 def first_interrupt_waits(
-    active: bool, note: Callable[[str], None], suggesting: Callable[[], bool]
-) -> Iterator[threading.Event]:
+    active: bool, interrupted: threading.Event, note: Callable[[str], None], suggesting: Callable[[], bool]
+) -> Iterator[None]:
     """Context in which the first Ctrl-C only asks a run to end, and a second one raises KeyboardInterrupt.
 
-    The first Ctrl-C sets the event that the context yields. If `suggesting` returns True at that moment,
+    The first Ctrl-C sets the event `interrupted`. If `suggesting` returns True at that moment,
     `SuggestionInterrupted` is raised to end the search for the next point. `note` shows a message to the user. Ctrl-C
     keeps its usual effect if `active` is False, if this is not the main thread, or if the program handles Ctrl-C
     itself.
     """
-    interrupted = threading.Event()
     ours = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGINT)
     if not active or not ours or before is not signal.default_int_handler:
-        yield interrupted
+        yield
         return
 
     def remember(number: int, frame: object) -> None:
@@ -37,6 +36,6 @@ def first_interrupt_waits(
 
     signal.signal(signal.SIGINT, remember)
     try:
-        yield interrupted
+        yield
     finally:
         signal.signal(signal.SIGINT, before)

@@ -1,6 +1,7 @@
 """The loop of a run: get trials, evaluate many of them at a time and record their rewards, until the run ends."""
 
 import logging
+import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
@@ -20,7 +21,7 @@ from conbo.study.interrupts import SuggestionInterrupted, first_interrupt_waits
 from conbo.study.plan import Plan
 from conbo.study.run_summary import RunSummary, Stopped
 from conbo.study.shared import SharedOptimizer
-from conbo.study.stopping import missing_trials, reached_end, too_little_gain, wanted_trials
+from conbo.study.stopping import are_enough, missing_trials, reached_end, too_little_gain, wanted_trials
 from conbo.study.timeouts import Timeout
 from conbo.study.worker_process import MAX_MESSAGE
 from conbo.study.workers import retire, worker_name
@@ -66,6 +67,7 @@ class Run:
         self._retries: Counter[int] = Counter()  # number of retries by trial number
         self._stopped: Stopped | None = None  # why the run ends; once it is set, no new trial is asked for
         self._stop_asked = False
+        self._interrupted = threading.Event()  # set by Ctrl-C, in this process or in one of an executor
         self._ended: deque[int] = deque()  # trials that the callbacks have not seen yet
         self._completed = self._failed = self._late = self._failures_in_a_row = 0
         self._pause = SHORTEST_PAUSE
@@ -110,19 +112,20 @@ class Run:
 
     def _loop(self) -> None:
         waits = self._plan.on_interrupt == "wait"
-        with first_interrupt_waits(waits, self._bar.note, lambda: self._suggesting) as interrupted:
+        with first_interrupt_waits(waits, self._interrupted, self._bar.note, lambda: self._suggesting):
             while True:
                 self._collect()
                 self._call_back()
-                if interrupted.is_set() or self._stop_asked:
-                    self._stopped = "interrupted" if interrupted.is_set() else "stop"
+                if self._interrupted.is_set() or self._stop_asked:
+                    self._stopped = "interrupted" if self._interrupted.is_set() else "stop"
                     self._hand_back_queue()
                 elif self._time_is_up:
                     self._stopped = self._stopped or "max_seconds"
                     self._hand_back_queue()
                 elif self._n_busy < self._evaluators.width():
                     trial = self._queue.popleft() if self._queue else self._next()
-                    if interrupted.is_set() or self._stop_asked or self._time_is_up:  # while the trial was searched for
+                    # while the trial was searched for
+                    if self._interrupted.is_set() or self._stop_asked or self._time_is_up:
                         self._queue.extendleft([] if trial is None else [trial])
                         continue
                     if trial is not None:
@@ -215,7 +218,11 @@ class Run:
     def _record(self, trial: Trial, future: "Future[Any]") -> None:
         check_intact(self._evaluators, future, f"trial {trial.number}")
         if (error := error_of(future)) is not None:
-            self._failure(trial, error)
+            if isinstance(error, KeyboardInterrupt):  # a terminal sends Ctrl-C to the executor's processes, too
+                self._interrupted.set()
+                self._queue.append(trial)  # to be handed back, and repeated by a later run
+            else:
+                self._failure(trial, error)
             return
         try:
             stands = self._tell(trial.number, future.result())
@@ -278,10 +285,10 @@ class Run:
             return None
         optimizer = self._shared.up_to_date()
         ends = self._plan.ends
-        enough = optimizer.n_completed + len(self._jobs) >= wanted_trials(ends)  # if so, enqueued trials are left
-        left = {trial.number for trial in optimizer.trials if enough and trial.is_enqueued} | self._heartbeat.trials
-        if any(trial.leased and trial.number not in left for trial in optimizer.trials):
-            trial = self._records.take_over(self._worker, self._plan.lease, left, self._plan.max_lost_workers)
+        mine, jobs = self._heartbeat.trials, {job.trial.number for job in self._jobs.values()}
+        others = any(trial.leased and trial.number not in mine for trial in optimizer.trials)
+        if others and not are_enough(ends, optimizer, jobs):
+            trial = self._records.take_over(self._worker, self._plan.lease, mine, self._plan.max_lost_workers)
             if trial is not None:
                 self._heartbeat.trials.add(trial.number)
                 return trial

@@ -31,10 +31,12 @@ class Failure:
 
 
 def evaluate(objective: Callable[..., Any], *arguments: Any) -> "Outcomes | Failure":
-    """Evaluate the objective; return its outcomes, or a `Failure` if it raised an exception."""
+    """Evaluate the objective; return its outcomes, or a `Failure` if it raised an exception other than Ctrl-C."""
     try:
         return outcomes_of(objective(*arguments))
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # SystemExit, too, because the process is not the objective's to end
         return Failure(located_text(error), shortened(traceback.format_exc(), MAX_MESSAGE))
 
 
