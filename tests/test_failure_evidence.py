@@ -55,14 +55,16 @@ def test_a_corner_in_which_evaluations_fail_is_learned(seed: int) -> None:
     assert depend_on_point(fit(labels), labels, fit)
 
 
-def test_predictions_come_from_models_that_have_not_seen_what_they_predict() -> None:
-    labels, seen = in_a_corner(0), []
+@pytest.mark.parametrize(("n", "fits"), [(30, 5), (102, 2)])
+def test_predictions_come_from_models_that_have_not_seen_what_they_predict(n: int, fits: int) -> None:
+    labels, seen = in_a_corner(0, n), []
 
     def fit(known: Observations) -> LearnedConstraint:
         seen.append(known)
         return fitted(SPACE, known)
 
     gain = gain_of_refitted(labels, fit)
+    assert len(seen) == fits
     expected = 0.0
     for known in seen:
         left_out = [i for i, point in enumerate(labels.points) if not bool((known.points == point).all(-1).any())]

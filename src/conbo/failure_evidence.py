@@ -20,6 +20,7 @@ from conbo.observations import Observations
 ACCIDENT_MARGIN = 3.0
 CERTAIN = 30.0  # nats that fitted hyperparameters do not gain by chance: no model is fitted again to confirm them
 FOLDS = 5  # number of groups of trials, each of which is predicted by a model that is fitted to all others
+MANY = 100  # number of trials above which there are only two groups, because fits take longer and half of them suffice
 LEAST_CHANCE = 0.05  # probabilities of success and failure that are predicted are at least this
 
 Fit: TypeAlias = Callable[[Observations], LearnedConstraint]
@@ -61,9 +62,10 @@ def gain_of_refitted(labels: Observations, fit: Fit) -> float:
     The result is too low, because these models know fewer labels.
     """
     highest = labels.rewards.max()
-    group = torch.arange(len(labels), device=labels.points.device) % FOLDS
+    folds = FOLDS if len(labels) <= MANY else 2
+    group = torch.arange(len(labels), device=labels.points.device) % folds
     gain = 0.0
-    for k in range(FOLDS):
+    for k in range(folds):
         known, asked = _rows(labels, group != k), _rows(labels, group == k)
         succeeded = known.rewards == highest
         if bool(succeeded.all()) or not bool(succeeded.any()):
