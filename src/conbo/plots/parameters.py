@@ -120,7 +120,7 @@ def importance(study: Studied) -> go.Figure:
     loss = dict(sorted(view.given_away.items(), key=lambda item: item[1]))
     figure = canvas(height=120 + 34 * len(loss))
     groups = (
-        ("states: if unknown", view.space.states, MODEL),
+        ("states: if mistaken", view.space.states, MODEL),
         ("actions: if left to chance", view.space.actions, POLICY),
     )
     order = {name: place for place, name in enumerate(loss)}

@@ -151,7 +151,7 @@ def _binding(view: View) -> str:
 def _importance(view: View) -> Panel:
     if not any(view.given_away.values()):
         return Panel("importance", "Importance", "By what is known so far, no state and no action matters.")
-    text = "What the policy would give away, in rewards, by not knowing a state or by leaving an action to chance."
+    text = "What the policy would give away, in rewards, by mistaking a state or by leaving an action to chance."
     alone = limits.has_limits(view)  # then the two panels before it fill a row
     return Panel("importance", "Importance", text, _one(parameters.importance(view)), wide=alone)
 
