@@ -13,6 +13,8 @@ from conbo.outcome_constraints import AtMost
 from conbo.quasi_random import sobol
 from random_beliefs import reals
 
+NO_LABELS = Observations(torch.empty(0, 2), torch.empty(0), pending=torch.empty(0, 2))
+
 
 def load(points: Tensor) -> Tensor:
     """Quadratic in the action, the second column, and wavy in the state."""
@@ -47,7 +49,7 @@ def test_the_constraint_is_kept_with_confidence_close_to_its_boundary() -> None:
     space = reals(1, 1)
     seen, states = sobol(30, 2, seed=0), torch.linspace(0.05, 0.95, 19, dtype=torch.float64)
     told = Observations(seen, seen[:, 1], pending=seen[:0], measured={"load": load(seen)})
-    learned = ConstraintLearner({"load": AtMost(0.01)}, 0.95).learn(space, bind(None, space), told, seen[:0])
+    learned = ConstraintLearner({"load": AtMost(0.01)}, 0.95).learn(space, bind(None, space), told, NO_LABELS)
     assert learned is not None
     boundary = 0.5 + 0.3 * torch.sin(4 * states) + 0.1
     inside, outside = (torch.stack([states, boundary + step], -1) for step in (-0.02, 0.02))
@@ -59,7 +61,7 @@ def test_the_policy_s_probability_does_not_treat_hyperparameters_as_known() -> N
     space = reals(1, 1)
     seen = sobol(15, 2, seed=0)
     told = Observations(seen, seen[:, 1], pending=seen[:0], measured={"load": load(seen)})
-    learned = ConstraintLearner({"load": AtMost(0.01)}, 0.95).learn(space, bind(None, space), told, seen[:0])
+    learned = ConstraintLearner({"load": AtMost(0.01)}, 0.95).learn(space, bind(None, space), told, NO_LABELS)
     assert learned is not None
     (one,) = learned.outcomes
     points, known = sobol(100, 2, seed=5), learned.of_most_probable()
@@ -78,7 +80,7 @@ def test_equal_outcomes_do_not_make_the_model_certain(measured: float) -> None:
     seen, other = sobol(6, 2, seed=0), sobol(100, 2, seed=5)
     outcomes = {"load": torch.full((6,), measured, dtype=torch.float64)}
     told = Observations(seen, seen[:, 1], pending=seen[:0], measured=outcomes)
-    learned = ConstraintLearner({"load": AtMost(0.5)}, 0.95).learn(space, bind(None, space), told, seen[:0])
+    learned = ConstraintLearner({"load": AtMost(0.5)}, 0.95).learn(space, bind(None, space), told, NO_LABELS)
     assert learned is not None
     as_seen = [learned.probability(points) for points in (seen, other)]
     if measured > 0.5:

@@ -50,10 +50,22 @@ def test_an_almost_free_corner_does_not_attract_all_points() -> None:
     assert 1 <= (points[:, 1] < 0.05).sum() <= 4
 
 
-def test_huge_costs_are_avoided() -> None:
-    points = design(lambda state, action: 10 ** (8 * action["x"]), 0, 20)
-    assert points[:, 1].max() < 0.5
-    assert len(np.unique(points[:, 1])) == 20
+def test_expensive_states_are_not_left_out() -> None:
+    """The policy must be good in them, too."""
+    points = design(lambda state, action: 1e-6 if state["s"] < 0.3 else 1.0, 0, 400)
+    dear = (points[:, 0] >= 0.3).sum()
+    assert dear / (400 - dear) == pytest.approx(0.25 * 0.7 / 0.3, rel=0.1)
+
+
+def test_every_candidate_s_cost_is_asked_for_once() -> None:
+    asked = []
+
+    def counted(state: Point, action: Point) -> float:
+        asked.append((state["s"], action["x"]))
+        return step(state, action)
+
+    design(counted, 0, 200)
+    assert len(asked) == len(set(asked)) == 512
 
 
 def test_a_given_state_and_limited_actions_are_respected() -> None:

@@ -2,23 +2,21 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from math import nan
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
-from torch import Tensor
 
 from conbo.belief import Belief, fit_belief, standardized
 from conbo.bound_states import StateDistribution
 from conbo.errors import ConboError
-from conbo.failure_evidence import depend_on_point
+from conbo.failure_model import success_model
 from conbo.gaussian_process import GaussianProcess
 from conbo.learned_constraints import LearnedConstraint, LearnedConstraints
 from conbo.models.conditioned import Conditioned
 from conbo.models.fit_memory import FitMemory, Shelf
 from conbo.observations import Observations
-from conbo.outcome_constraints import SUCCESS, OutcomeConstraint, OutcomeConstraints
+from conbo.outcome_constraints import OutcomeConstraint, OutcomeConstraints
 from conbo.prior_belief import fit_both
 from conbo.spaces import Space
 
@@ -65,12 +63,11 @@ class OutcomeProcess(GaussianProcess):
 
 # Outputs are not warped, because the probability of feasibility assumes that the slack is normal.
 MODEL = OutcomeProcess(members=1, output_warping="none")
-FEWEST_FAILURES = 2  # fewest failures to which a model is fitted, because a single one may be an accident
 SAME = 1e-12  # slacks are equal if they differ by at most this share of the largest one
 
 
 class ConstraintLearner:
-    """Fits a model to the slacks of each constraint, and another model to successes and failures of evaluations.
+    """Fits a model to the slacks of each constraint, and learns where evaluations fail.
 
     The slack of a measured outcome is the amount by which it satisfies its constraint.  It is negative if the
     constraint is violated.
@@ -86,26 +83,21 @@ class ConstraintLearner:
         space: Space,
         states: StateDistribution,
         told: Observations,
-        failed: Tensor,
+        labels: Observations,
         earlier: Observations | None = None,
     ) -> LearnedConstraints | None:
         """Fit the models of all constraints to completed and failed trials.
 
-        `told` holds the completed trials of this study, `failed` (f, d) the points of its failed ones, and `earlier`
-        the completed trials of an earlier study.  Failures that do not seem to depend on the point are ignored.  The
-        result is None if there are no constraints on outcomes and no failures to learn from.  Raises ConboError if a
-        constrained outcome was never measured.
+        `told` holds the completed trials of this study, and `earlier` those of an earlier study.  `labels` holds the
+        trials that show where evaluations fail; their rewards are 1/2 for a success and -1/2 for a failure.  Failures
+        that do not seem to depend on the point are ignored.  The result is None if there are no constraints on outcomes
+        and no failures to learn from.  Raises ConboError if a constrained outcome was never measured.
         """
         outcomes = tuple(
             self._outcome(name, constraint, space, states, told, earlier)
             for name, constraint in self._constraints.items()
         )
-        success = None
-        if len(failed) >= FEWEST_FAILURES:
-            labels = _labels(told, failed)
-            fitted = self._fitted(SUCCESS, space, states, labels, self._success_memory)
-            fit_again = partial(self._fitted, SUCCESS, space, states, memory=FitMemory())
-            success = fitted if depend_on_point(fitted, labels, fit_again) else None
+        success = success_model(space, labels, self._success_memory)
         if not outcomes and success is None:
             return None
         return LearnedConstraints(outcomes, self._confidence, success)
@@ -165,14 +157,3 @@ def _slacks(told: Observations, name: str, constraint: OutcomeConstraint) -> Obs
     known = values.isfinite()
     slacks = torch.tensor([constraint.slack(value) for value in values[known].tolist()], dtype=torch.float64)
     return Observations(told.points[known], slacks.to(told.points), pending=told.points[:0])
-
-
-def _labels(told: Observations, failed: Tensor) -> Observations:
-    """Return all evaluated points with labels in place of rewards: 1/2 for a success, -1/2 for a failure.
-
-    A regression on these labels is positive where evaluations succeed more often than not.  The learned constraint
-    requires the regression to be positive.
-    """
-    points = torch.cat([told.points, failed])
-    labels = torch.cat([told.points.new_full((len(told),), 0.5), told.points.new_full((len(failed),), -0.5)])
-    return Observations(points, labels, pending=points[:0])

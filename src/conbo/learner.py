@@ -169,6 +169,8 @@ class Learner:
     def summary(self, trials: Sequence[Trial]) -> StudySummary:
         """Return a summary of what was learned, in numbers and sentences."""
         belief = self._fitted(trials, states_as_actions=False).to(torch.device("cpu"))
+        if not self._method.keeps_constraints:
+            belief = replace(belief, constraints=None)
         rule = (self._method.policy or GpArgmax()).build(belief, torch.Generator().manual_seed(0))
         return summarize(belief, lambda states: belief.feasible_actions(states, rule(states)), self._maximize)
 
@@ -184,8 +186,7 @@ class Learner:
         modeled as actions; a space without states has the same belief either way.
         """
         states_as_actions = states_as_actions and self._space.n_state_dims > 0
-        failed = [trial for trial in trials if self._learns_failures and trial.teaches_failure]
-        ended = [*_completed(trials), *failed]
+        ended = [trial for trial in trials if trial.status == "completed" or self._teaches(trial)]
         known, belief = self._beliefs.get(states_as_actions, (None, None))
         if belief is None or known != ended:
             completed = _completed(ended)
@@ -201,13 +202,23 @@ class Learner:
                 told = self._observations(completed).to(self._device)
                 belief = self._belief(space, states, told)
                 before = self._observations(self._prior_trials).to(self._device) if self._prior_trials else None
-                learned = self._constraints.learn(space, states, told, self._encoded(failed).to(self._device), before)
+                learned = self._constraints.learn(space, states, told, self._labels(ended), before)
                 belief = replace(belief, constraints=learned)
             if (seconds := time.monotonic() - began) > ANNOUNCED_SECONDS and not compiles:
                 LOG.info("Fitted in %s; looking for the best points now.", in_words(seconds))
             LOG.debug("Fitted %d rewards in %.2f s: %s.", len(completed), seconds, belief.posterior)
             self._beliefs[states_as_actions] = ended, belief
         return belief
+
+    def _teaches(self, trial: Trial) -> bool:
+        """Return whether a trial has failed, and the study learns from this where evaluations fail."""
+        return self._learns_failures and trial.teaches_failure
+
+    def _labels(self, ended: Sequence[Trial]) -> Observations:
+        """Return the points of trials that have ended, with a reward of 1/2 for a success and -1/2 for a failure."""
+        points = self._encoded(ended).to(self._device)
+        labels = torch.tensor([0.5 if trial.status == "completed" else -0.5 for trial in ended], dtype=torch.float64)
+        return Observations(points, labels.to(points), pending=points[:0])
 
     def _belief(self, space: Space, states: StateDistribution, told: Observations) -> Belief:
         """Fit a belief to the observations `told` and, if the study has a prior, to those of the earlier study."""

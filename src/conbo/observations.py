@@ -63,15 +63,16 @@ class Observations:
 
     def first(self, n: int) -> "Observations":
         """Return the first n observations, with all pending points."""
-        return self._rows(slice(n))
+        return self.rows(slice(n))
 
     def evenly(self, n: int) -> "Observations":
         """Return n of the observations, at evenly spaced indices, or all if there are at most n."""
         if len(self) <= n:
             return self
-        return self._rows(torch.linspace(0, len(self) - 1, n, device=self.rewards.device).long())
+        return self.rows(torch.linspace(0, len(self) - 1, n, device=self.rewards.device).long())
 
-    def _rows(self, rows: slice | Tensor) -> "Observations":
+    def rows(self, rows: slice | Tensor) -> "Observations":
+        """Return the observations with the given indices, with all pending points."""
         noise = None if self.noise is None else self.noise[rows]
         measured = {name: values[rows] for name, values in self.measured.items()}
         seeds = None if self.seeds is None else replace(self.seeds, values=self.seeds.values[rows])

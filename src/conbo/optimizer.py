@@ -27,7 +27,7 @@ from conbo.prior_study import PriorStudy
 from conbo.reward_range import RewardRange, checked_range
 from conbo.setting_conflicts import check_draws, check_finite, check_model, check_suggestion, check_together
 from conbo.setting_rules import at_least, check_settings, with_new_choices
-from conbo.spaces import Point, Space, Value
+from conbo.spaces import Array, Point, Space, Value
 from conbo.state_distributions import RecipeLike
 from conbo.suggestion_seeds import design_seed, suggestion_seed
 from conbo.trials import Outcomes, SuggestedTrials, Trial, check_trial, unlike_before
@@ -231,10 +231,7 @@ class Optimizer:
         known = self.trials  # a copy, because another thread may record rewards meanwhile
         first, gain, cost, seeds = len(known), None, None, None
         if sum(trial.status == "completed" for trial in known) < self.initial:
-            rows = design_points(self.space, self.states, design_seed(self.seed), first, n, given)
-            if callable(self.cost):
-                seed = design_seed(self.seed)
-                rows = design_points_by_cost(self.space, self.states, self.cost, seed, first, n, given)
+            rows = self._design(first, n, given)
         else:
             suggestion = self.learner.propose(known, n, suggestion_seed(self.seed, first), given)
             check_suggestion(self.method, suggestion.points, n, self.space.n_state_dims + self.space.n_action_dims)
@@ -247,6 +244,13 @@ class Optimizer:
         seeds = new_seeds(self.seed_rule, [t.seed for t in known], n, seeds, self.initial)
         points = enumerate(zip(states, actions, seeds, strict=True), start=first)
         return SuggestedTrials([Trial(k, dict(s), x, seed=seed) for k, (s, x, seed) in points], gain, cost)
+
+    def _design(self, first: int, n: int, state: Point | None) -> Array:
+        """Return points (n, d) of the initial design, from the one with the index `first` on."""
+        seed = design_seed(self.seed)
+        if callable(self.cost):
+            return design_points_by_cost(self.space, self.states, self.cost, seed, first, n, state)
+        return design_points(self.space, self.states, seed, first, n, state)
 
     def adopt(self, trials: Iterable[Trial]) -> None:
         """Record trials that were created or changed elsewhere; a trial replaces the one with the same number."""

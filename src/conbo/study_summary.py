@@ -112,12 +112,12 @@ class StudySummary:
     def sentences(self) -> tuple[str, ...]:
         """Sentences on the policy's value and on what is left to learn.
 
-        If the study has learned from failures, a third sentence says so.  If `best_observed_value` is known, the last
-        sentence is on the best observed actions.
+        A third sentence is on failures, if the study has learned from them, or on the best observed actions, if
+        `best_observed_value` is known, which needs a study without learned constraints.
         """
         known = [self._worth(), self._left()]
         if self.failures:
-            known.append(f"The policy keeps away from where evaluations fail, as {self.failures} of them did.")
+            known.append(f"The policy avoids points like the {self.failures} where evaluations failed.")
         if self.best_observed_value is None:
             return tuple(known)
         seen = as_precise(self.best_observed_value, self.policy_value_std)

@@ -19,9 +19,8 @@ from conbo.models import compiled
 
 Result = TypeVar("Result")
 
-MOST_REMEMBERED = (
-    4  # number of fits kept in memory: two models, each with a fit and the earlier fit that it starts from
-)
+# Number of fits kept in memory: two models, each with up to three fits (see `OutcomeProcess`).
+MOST_REMEMBERED = 6
 
 
 class Shelf(Protocol):
