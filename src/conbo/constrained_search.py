@@ -9,12 +9,11 @@ and is far below all rewards.
 First, a search in each state ignores the constraints.  If the action that it finds is confidently feasible, it is the
 result.  In all other states, a pool of actions, with some evenly spread ones, is scored.  Local searches start from the
 action that the first search found, from actions of the pool that have the highest scores and are far enough apart, and
-from the one that most probably satisfies the constraints.
-They maximize the expected reward minus a penalty for a lack of confidence.  A second round continues from where they
-end, with a larger penalty.  If none of these searches starts or ends at a confidently feasible action, further searches
-maximize the probability itself.  Of all actions at which searches start or end, the one with the highest score is the
-result.  The models of the constraints are averaged over their hyperparameters; only the pool is scored without this
-averaging, to save time.
+from the one that most probably satisfies the constraints.  They maximize the expected reward minus a penalty for a lack
+of confidence.  A second round continues from where they end, with a larger penalty.  If none of these searches starts
+or ends at a confidently feasible action, further searches maximize the probability itself.  Of all actions at which
+searches start or end, the one with the highest score is the result.  The models of the constraints are averaged over
+their hyperparameters; only the pool is scored without this averaging, to save time.
 """
 
 from collections.abc import Callable, Sequence
@@ -94,9 +93,8 @@ class ConstrainedSearch:
 
         In each state, there are k local searches.  One starts from `free` (m, d_x), the best action without
         constraints, one from the action of the pool that most probably satisfies the constraints, and the others, at
-        most `starts`, from other actions of the pool.  Return the k actions at which the
-        searches start, followed by the k at which they end, as one tensor (m, 2 k, d_x), and the scores (m, 2 k) of all
-        these actions.
+        most `starts`, from other actions of the pool.  Return the k actions at which the searches start, followed by
+        the k at which they end, as one tensor (m, 2 k, d_x), and the scores (m, 2 k) of all these actions.
         """
         pool = self._pool.expand(len(states), -1, -1)
         pooled, likely = self._compared(states, pool, self.constraints.of_most_probable())

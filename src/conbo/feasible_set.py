@@ -118,16 +118,18 @@ class FeasibleSet:
         """
         fixed = np.array([isinstance(p, Categorical) for p in self.parameters])
         towards = np.where(fixed, inside, towards)
-        best = inside
-        near, far = np.zeros((len(inside), 1)), np.ones((len(inside), 1))
-        share = far
-        for _ in range(CUTS):
+        found = self.snap(towards)
+        beyond = ~self.contains(found)
+        inside, towards = inside[beyond], towards[beyond]
+        best, near, far = inside, np.zeros((len(inside), 1)), np.ones((len(inside), 1))
+        for _ in range(CUTS if len(inside) else 0):
+            share = (near + far) / 2
             there = self.snap(inside + share * (towards - inside))
             feasible = self.contains(there)[:, None]
             best = np.where(feasible, there, best)
             near, far = np.where(feasible, share, near), np.where(feasible, far, share)
-            share = (near + far) / 2
-        return best
+        found[beyond] = best
+        return found
 
     def has_action(self, states: Array) -> Flags:
         """Return whether a feasible action is found in each state (n, d_s).

@@ -185,7 +185,8 @@ class Validation:
         expected = as_precise(self.expected[0], (value.margin or 0.0) / NINETY_FIVE)
         said = [f"Measured {self._where()}, the policy {verb} {in_words(value)}; the model expects {expected}."]
         if self.rule_value is not None and self.difference is not None:
-            said.append(f"{_capital(self.rule_name)} {verb} {in_words(self.rule_value)}: {self._difference()}.")
+            compared = f": {self._difference()}" if self.has_margins else ""
+            said.append(f"{_capital(self.rule_name)} {verb} {in_words(self.rule_value)}{compared}.")
         if not self.has_margins:
             said.append("These measurements are too few for an interval.")
         said += self._violations()

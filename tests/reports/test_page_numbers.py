@@ -54,3 +54,14 @@ def test_a_value_has_the_digits_that_its_range_needs() -> None:
 )
 def test_a_mean_is_as_precise_as_its_margin(mean: float, std: float, text: str) -> None:
     assert on_the_page("withMargin(...given)", [mean, std]) == with_margin(mean, std) == text
+
+
+def test_means_are_written_as_in_python_at_every_size() -> None:
+    pairs = [
+        (sign * mean * 10.0**power, std * 10.0**other)
+        for sign, mean, std in ((1, 1.5, 2.1), (-1, 9.6349, 1.37))
+        for power in range(-9, 13)
+        for other in range(-9, 13)
+    ]
+    pairs += [(0.0, 0.02), (0.0, 0.0), (2.5, 0.0), (-3e-7, 0.0), (4e8, 0.0)]
+    assert on_the_page("given.map((pair) => withMargin(...pair))", pairs) == [with_margin(*pair) for pair in pairs]

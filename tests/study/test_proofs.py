@@ -274,6 +274,7 @@ def test_one_of_several_states_leaves_no_interval() -> None:
     assert (found.policy_value.margin, found.difference.margin) == (None, None)  # type: ignore[union-attr]
     assert str(found).startswith("Measured 2 times in 1 state, the policy is worth ")
     assert "These measurements are too few for an interval." in str(found)
+    assert "knowing the state is worth" not in str(found)
     assert "±" not in str(found)
     assert from_record(found.to_record()) == found
     named = few.validate(only_in_a, 4, states=[{"ward": "A"}])

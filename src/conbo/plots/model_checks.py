@@ -15,6 +15,7 @@ from conbo.rounding import NINETY_FIVE
 from conbo.validation import Validation
 
 BINS = 12
+LONGEST_RULE = 60  # number of characters of a decision rule's name in the legend
 SAMPLES = 4096  # number of states drawn from P[s]
 
 
@@ -81,7 +82,13 @@ def fresh_evaluations(found: Validation) -> go.Figure:
     """
     named = [("policy", [check.policy for check in found.checks], POLICY)]
     if found.rule_name is not None:
-        named.append((label(found.rule_name), [check.rule for check in found.checks if check.rule is not None], MODEL))
+        named.append(
+            (
+                label(found.rule_name, LONGEST_RULE),
+                [check.rule for check in found.checks if check.rule is not None],
+                MODEL,
+            )
+        )
     figure, known = canvas(height=420), [m for _, own, _ in named for m in own if m.reward is not None]
     ends = np.array([min(m.predicted for m in known), max(m.predicted for m in known)])
     figure.add_trace(line(ends, ends, "as expected", QUIET, dash="dash", width=1.5, hoverinfo="skip"))

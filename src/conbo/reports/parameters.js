@@ -42,20 +42,30 @@ const NINETY_FIVE = 1.96; // standard deviations that hold 95 % of a normal dist
 // A mean and its margin of 1.96 standard deviations, both to the second digit of the margin, as in conbo's rounding.py.
 function withMargin(mean, std) {
   if (std === null) return `${formatNumber(mean)} ± …`; // still being computed
-  const margin = NINETY_FIVE * std, most = Math.max(margin, Math.abs(mean));
-  if (mean && most < 1e-3) return `${small(mean, margin)} ± ${formatNumber(Number(margin.toPrecision(2)))}`;
-  const large = (value, digits) => (Math.abs(value) < 1e6 ? formatNumber(value) : value.toExponential(digits));
-  if (!(margin >= 1e-3 && margin < 1e6)) return `${large(mean, 2)} ± ${large(Number(margin.toPrecision(2)), 1)}`;
+  const margin = NINETY_FIVE * std, most = Math.max(margin, Math.abs(mean)), plain = margin >= 1e-3 && margin < 1e6;
   const decimals = Math.max(0, 1 - Math.floor(Math.log10(margin)));
-  const room = mean ? 5 - Math.floor(Math.log10(Math.abs(mean))) : decimals;
-  return `${mean.toFixed(Math.max(0, Math.min(decimals, room)))} ± ${margin.toFixed(decimals)}`;
+  const short = plain ? margin.toFixed(decimals) : shortNumber(margin, 2);
+  if (mean && most < 1e-3) return `${small(mean, margin)} ± ${short}`;
+  const room = mean ? Math.max(0, 5 - Math.floor(Math.log10(Math.abs(mean)))) : decimals;
+  return `${plain ? mean.toFixed(Math.min(decimals, room)) : shortNumber(mean, 4)} ± ${short}`;
 }
 
-// a number below 1e-3 to the second digit of its margin: 0.1e-7 beside a margin of 1.7e-7
+// a number to some significant digits, with an exponent if it is very small or large, as `number` in rounding.py
+function shortNumber(value, digits) {
+  const size = Math.abs(value);
+  if (value && !(size >= 1e-3 && size < 1e6)) return twoDigits(value.toExponential(Math.max(1, digits - 2)));
+  const decimals = value ? Math.max(0, digits - 1 - Math.floor(Math.log10(size))) : 0;
+  return String(Number(value.toFixed(decimals)));
+}
+
+// an exponent of at least two digits, as Python writes it
+const twoDigits = (text) => text.replace(/e([+-])(\d)$/, "e$10$2");
+
+// a number below 1e-3 to the second digit of its margin: 0.1e-07 beside a margin of 1.7e-07
 function small(value, margin) {
   const exponent = Math.floor(Math.log10(Math.max(Math.abs(value), margin)));
   const digits = margin ? exponent - Math.floor(Math.log10(margin)) + 1 : 2;
-  return `${(value / 10 ** exponent).toFixed(Math.min(digits, 5))}e${exponent}`;
+  return twoDigits(`${(value / Number(`1e${exponent}`)).toFixed(Math.min(digits, 5))}e${exponent}`);
 }
 
 // ticks at integers where these are few, as in conbo's plots/axes.py
