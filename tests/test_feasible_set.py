@@ -247,3 +247,32 @@ def test_records_hold_constraints_and_the_name_of_the_function() -> None:
     assert wider.with_choices("c", ["v"]).constraints == ("x <= 0.5",)
     assert DOSES.with_states_as_actions().constraints == DOSES.constraints
     assert Space(DOSES.states, DOSES.actions) != DOSES
+
+
+def counted(asked: list[int]) -> Space:
+    """A space whose function allows a tenth of the actions in half of the states, and none in the others."""
+
+    def feasible(state: Any, action: Any) -> bool:
+        asked[0] += 1
+        return bool(state["s"] > 0.5 and action["x"] * action["y"] > 0.62)
+
+    return Space({"s": Real(0, 1)}, {"x": Real(0, 1), "y": Real(0, 1)}, feasible=feasible)
+
+
+def test_impossible_states_do_not_keep_a_function_busy() -> None:
+    asked = [0]
+    space = counted(asked)
+    with pytest.warns(InfeasibleStatesWarning, match="4096 of 8192 quasi-random states"):
+        bind(None, space)
+    assert asked[0] < 800_000  # a whole search takes 1,024 calls in each of 4,096 impossible states
+    with pytest.warns(InfeasibleStatesWarning, match="4096 of 8192"):
+        bind(None, space)
+    assert asked[0] < 800_000
+
+
+def test_a_result_that_is_remembered_cannot_be_changed_by_a_caller() -> None:
+    feasible = counted([0]).feasible_set
+    assert feasible is not None
+    states = np.array([[0.2], [0.7]])
+    feasible.has_action(states)[:] = False
+    assert feasible.has_action(states).tolist() == [False, True]

@@ -13,13 +13,14 @@ method             result
 `has_action`       which states have a feasible action at all
 =================  ==============================================================================================
 
-The result for a row does not depend on the other rows of a call.
+The result for a row does not depend on the other rows of a call, unless a user's function allows no action in hundreds
+of them: the search then ends early.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 
 import numpy as np
@@ -32,6 +33,9 @@ from conbo.parameters import Array, Categorical, Integer, Parameter, Real
 BLOCK = 8  # number of scrambled versions of an action that are tried at once
 SCRAMBLES = 65  # number of versions that are tried; if none satisfies the limits, `_along_chords` finds another action
 SCRAMBLES_OF_FUNCTION = 1024  # the same if the user's function limits actions, because functions have no chords
+# the search ends when a user's function has allowed none of so many points in a row, because the rest are hopeless
+FRUITLESS_CALLS = 2**18
+REMEMBERED = 4  # number of samples of states for which `has_action` remembers its result
 # versions that are first moved to where linear limits hold, if there is a function too: few others meet tight limits
 PROJECTED = range(SCRAMBLES, 2 * SCRAMBLES)
 CHORDS = 6  # number of times that each action column is moved along its chord
@@ -51,6 +55,9 @@ class FeasibleSet:
     limits: LinearLimits | None
     allowed: Callable[[Array], Flags] | None  # which points (n, d) the user's function allows
     snap: Callable[[Array], Array]  # rounds points to valid values of the parameters, feasible or not
+    _known: dict[bytes, Flags] = field(
+        default_factory=dict, init=False, repr=False
+    )  # the latest results of `has_action`
 
     @cached_property
     def actions(self) -> Flags:
@@ -136,14 +143,22 @@ class FeasibleSet:
 
         With a user's function, the search may miss a small set of feasible actions.
         """
+        key = states.tobytes()
+        feasible = self._known.pop(key, None)
+        if feasible is None:
+            feasible = self._has_action(states if self.depends_on_state else states[:1])
+        self._known[key] = feasible  # the latest comes last
+        for old in list(self._known)[:-REMEMBERED]:
+            del self._known[old]
+        return feasible.copy() if self.depends_on_state else np.repeat(feasible, len(states))
+
+    def _has_action(self, states: Array) -> Flags:
         points = np.concatenate([states, np.full((len(states), int(self.actions.sum())), 0.5)], axis=1)
-        if not self.depends_on_state:
-            points = points[:1]
         feasible = np.ones(len(points), dtype=bool)
         if self.limits is not None:
             feasible = self.limits.reachable(points, self.actions)
         feasible[feasible] = self.repair(points[feasible])[1]
-        return feasible if self.depends_on_state else np.repeat(feasible, len(states))
+        return feasible
 
     def clashing(self) -> list[int]:
         """Return the indices of linear constraints that contradict each other; empty if some point satisfies all.
@@ -241,9 +256,10 @@ class FeasibleSet:
         feasible = self._strictly(result)
         # limits are evaluated for a block of scrambles at once; a user's function is called for one scramble at a time
         most, block = (SCRAMBLES, BLOCK) if self.allowed is None else (SCRAMBLES_OF_FUNCTION, 1)
+        fruitless = 0
         for first in range(1, most, block):
             rows = np.flatnonzero(~feasible)
-            if not len(rows):
+            if not len(rows) or (self.allowed is not None and fruitless >= FRUITLESS_CALLS):
                 break
             moved = np.repeat(points[None, rows], block, axis=0)
             moved[..., self.actions] = _scrambled(points[rows][:, self.actions], np.arange(first, first + block))
@@ -254,6 +270,7 @@ class FeasibleSet:
             feasible[rows] = found.any(0)
             best = moved[found.argmax(0), np.arange(len(rows))]
             result[rows[feasible[rows]]] = best[feasible[rows]]
+            fruitless = 0 if found.any() else fruitless + len(rows)
         return result, feasible
 
     def _along_chords(self, points: Array) -> Array:

@@ -55,7 +55,10 @@ def decode(parameters: Mapping[str, Parameter], array: ArrayLike) -> list[dict[s
     """Convert points (n, parameters) of the unit cube to states or actions, which are dicts from names to values."""
     rows = np.asarray(array, dtype=np.float64)
     columns = [parameter.decode(rows[:, column]) for column, parameter in enumerate(parameters.values())]
-    return [{name: values[i] for name, values in zip(parameters, columns, strict=True)} for i in range(len(rows))]
+    if not columns:
+        return [{} for _ in rows]
+    names = tuple(parameters)
+    return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
 
 
 def snap(parameters: Sequence[Parameter], array: ArrayLike) -> Array:
