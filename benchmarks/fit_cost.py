@@ -22,8 +22,9 @@ from gpytorch.priors import LogNormalPrior
 from conbo.models.columns import Columns
 from conbo.models.fit import fit
 from conbo.models.heteroscedastic_noise import LOG_NOISE_BOUNDS
+from conbo.models.hyperparameter_prior import LOG_LENGTHSCALE_BOUNDS, LOG_VARIANCE_BOUNDS
 from conbo.models.kernel_families import ProductFamily
-from conbo.models.log_posterior import LOG_LENGTHSCALE_BOUNDS, LOG_VARIANCE_BOUNDS, LogPosterior
+from conbo.models.log_posterior import LogPosterior
 from conbo.models.structures import Structures
 
 SIZES = [(1, 1), (2, 6), (1, 8)]

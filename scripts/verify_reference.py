@@ -31,9 +31,9 @@ from conbo.models.category_kernels import CategoryKernel, Trend
 from conbo.models.columns import Columns
 from conbo.models.exact import ExactPosterior, condition
 from conbo.models.exact_gains import ExactGains
+from conbo.models.gains import KnowsSeeds, StateValue
 from conbo.models.kernels import Factor, Kernel, ProductKernel
 from conbo.models.main_effects import MainEffectsKernel
-from conbo.models.posterior import KnowsSeeds, StateValue
 from conbo.models.seed_effects import NEW_SEED, SeedEffect, condition_with_seeds
 from conbo.observations import Observations
 from conbo.spaces import Categorical, Real, Space

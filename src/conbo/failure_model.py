@@ -27,8 +27,9 @@ from conbo.models.exact import condition
 from conbo.models.fit import Fit, restored
 from conbo.models.fit_memory import FitMemory, fit_key
 from conbo.models.hyperparameter_average import averaged
+from conbo.models.hyperparameter_prior import LOG_LENGTHSCALE_BOUNDS
 from conbo.models.kernel_families import ProductFamily
-from conbo.models.log_posterior import LOG_LENGTHSCALE_BOUNDS, LogPosterior
+from conbo.models.log_posterior import LogPosterior
 from conbo.models.modes import local_search
 from conbo.models.moving import moved
 from conbo.models.posterior import Posterior

@@ -130,7 +130,7 @@ def test_the_likelihood_is_that_of_the_cpu(name: str, device: str) -> None:
     points, rewards = data(space, n=30)
     for noise in ("moderate", "varying"):
         here, there = (LogPosterior(family, p, rewards, noise) for p in (points, points.to(device)))
-        starts = here.starts()
+        starts = here.prior.starts()
         for mine, other in zip(here(starts), there(starts), strict=True):
             assert other.device == CPU
             torch.testing.assert_close(other, mine, rtol=1e-6, atol=1e-6)

@@ -7,18 +7,12 @@ from conbo.errors import SettingError, TrialError
 from conbo.experiments.alternatives import best_grid, final_costs, in_words
 from conbo.experiments.botorch_contextual import BotorchContextual
 from conbo.experiments.entering import contestant
-from conbo.experiments.grid_search import (
-    GridSearch,
-    InterpolatedActions,
-    NearestState,
-    best_observed,
-    can_interpolate,
-    state_grid,
-)
+from conbo.experiments.grid_search import GridSearch, InterpolatedActions, NearestState, can_interpolate, state_grid
 from conbo.experiments.paper_figures import FIGURES
 from conbo.experiments.problem_names import load_problem
 from conbo.experiments.run_file import Checkpoint, Run, RunSettings
 from conbo.experiments.scoring import Scoring, scorer
+from conbo.experiments.state_search import best_observed
 from conbo.experiments.summary import compare
 from conbo.method_table import METHODS
 

@@ -97,7 +97,7 @@ SPACE = reals(1, 2)
 def test_parameters_of_a_broken_covariance_are_impossible(entry: float) -> None:
     points, rewards = data(SPACE)
     whole = LogPosterior(ProductFamily(*columns(SPACE)), points, rewards, "moderate")
-    starts = whole.starts()
+    starts = whole.prior.starts()
     limit = float(starts[:, 0].median()) + 1e-9
     broken = LogPosterior(Breaking(*columns(SPACE), entry=entry, limit=limit), points, rewards, "moderate")
 

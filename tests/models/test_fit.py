@@ -20,8 +20,9 @@ from conbo.models.category_kernels import CategoryKernel, MultiTask
 from conbo.models.fit import Fit
 from conbo.models.fit import fit as fit_models
 from conbo.models.heteroscedastic_noise import LOG_NOISE_BOUNDS, HeteroscedasticNoise
+from conbo.models.hyperparameter_prior import LOG_LENGTHSCALE_BOUNDS, LOG_VARIANCE_BOUNDS
 from conbo.models.kernel_families import KernelFamily, ProductFamily
-from conbo.models.log_posterior import LOG_LENGTHSCALE_BOUNDS, LOG_VARIANCE_BOUNDS, LogPosterior
+from conbo.models.log_posterior import LogPosterior
 from conbo.models.profiles import SQUARED_EXPONENTIAL, Profile
 from conbo.models.structures import Structures
 from kernel_family_cases import FAMILIES, columns, data
@@ -125,7 +126,7 @@ def test_the_fit_is_a_maximum_within_bounds_and_the_same_every_time(name: str) -
     assert torch.equal(parameters_of(first), parameters_of(second))
     assert (first.objective, first.constant, first.noise) == (second.objective, second.constant, second.noise)
     target = LogPosterior(family, points, rewards, "moderate")
-    assert first.objective >= float(target(target.starts())[0].amax())
+    assert first.objective >= float(target(target.prior.starts())[0].amax())
     lengthscales = first.kernel.actions.lengthscales.log()
     assert (
         (lengthscales >= LOG_LENGTHSCALE_BOUNDS[0] - 1e-9) & (lengthscales <= LOG_LENGTHSCALE_BOUNDS[1] + 1e-9)

@@ -69,7 +69,7 @@ def test_the_gradient_in_the_parameters_of_a_map_is_that_of_autograd() -> None:
 def test_density_of_mapped_rewards_has_the_gradient_that_a_search_uses() -> None:
     told = belief_with(SPACE, product_kernel(SPACE, 0.4, 0.3), n=12).observations
     target = LogPosterior(GaussianProcess().structures(SPACE).plain[0], told.points, told.rewards, "moderate")
-    parameters, rewards = target.starts()[:2], torch.stack([told.rewards, told.rewards**3])
+    parameters, rewards = target.prior.starts()[:2], torch.stack([told.rewards, told.rewards**3])
     value, in_parameters, in_rewards = target.with_rewards(parameters, rewards)
     torch.testing.assert_close(value[:1], target(parameters[:1])[0])
     torch.testing.assert_close(in_parameters[:1], target(parameters[:1])[1])

@@ -9,9 +9,10 @@ from torch.distributions import Cauchy, LogNormal, MultivariateNormal, Normal
 
 from conbo.models import compiled, product_terms
 from conbo.models.heteroscedastic_noise import HeteroscedasticNoise
+from conbo.models.hyperparameter_prior import Expected
 from conbo.models.kernel_families import KernelFamily
 from conbo.models.kernels import Kernel
-from conbo.models.log_posterior import Expected, LogPosterior
+from conbo.models.log_posterior import LogPosterior
 from conbo.models.solved_covariances import factorize_and_invert
 from kernel_family_cases import FAMILIES, data
 from random_beliefs import tensor, uniform
@@ -149,7 +150,7 @@ def test_many_parameters_are_split_into_calls_that_an_interrupt_need_not_wait_fo
     columns = torch.stack([rewards, rewards.square()], -1)
     whole = LogPosterior(family, points, rewards, "moderate")
     monkeypatch.setattr("conbo.models.log_posterior.MOST_WORK", 3 * len(points) ** 3)
-    split, starts, sizes = LogPosterior(family, points, rewards, "moderate"), whole.starts(), []
+    split, starts, sizes = LogPosterior(family, points, rewards, "moderate"), whole.prior.starts(), []
     solve = split._solve
     monkeypatch.setattr(split, "_solve", lambda some: (sizes.append(len(some)), solve(some))[1])
 

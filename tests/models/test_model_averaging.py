@@ -137,9 +137,11 @@ def test_a_parameter_that_its_bound_holds_promises_nothing() -> None:
     target, point = mode.target, mode.parameters + 0.3
     uphill = target(point[None])[1][0] > 0
     free = target.peak(point).gain
-    target.bounds = torch.stack([torch.where(uphill, point - 1, point), torch.where(uphill, point, point + 1)], -1)
+    target.prior.bounds = torch.stack(
+        [torch.where(uphill, point - 1, point), torch.where(uphill, point, point + 1)], -1
+    )
     assert target.peak(point).gain == 0 < free
-    target.bounds[0] = torch.stack([point[0] - 1, point[0] + 1])
+    target.prior.bounds[0] = torch.stack([point[0] - 1, point[0] + 1])
     assert 0 < target.peak(point).gain < free
 
 

@@ -17,9 +17,9 @@ from conbo.gaussian_process import GaussianProcess
 from conbo.models.exact import condition
 from conbo.models.exact_gains import ExactGains
 from conbo.models.fit import fit
+from conbo.models.gains import KnowsSeeds
 from conbo.models.log_posterior import LogPosterior
 from conbo.models.mixture import Mixture
-from conbo.models.posterior import KnowsSeeds
 from conbo.models.profiles import MATERN52
 from conbo.models.seed_effects import NEW_SEED, SeededPosterior, SeedEffect, condition_with_seeds
 from conbo.models.seeded_family import SeededFamily
@@ -263,7 +263,7 @@ def test_the_log_density_has_the_right_gradient(parts: tuple[bool, bool]) -> Non
     family = SeededFamily(plain, MATERN52, *parts, between=-0.25)
     points = torch.cat([points_in(SPACE, 10), (torch.arange(10) % 3)[:, None].double()], -1)
     target = LogPosterior(family, points, uniform(10, seed=1), "moderate")
-    start = target.starts()[:2]
+    start = target.prior.starts()[:2]
     gradient = target(start)[1]
     torch.testing.assert_close(gradient, finite_differences(lambda p: target(p)[0], start), rtol=1e-5, atol=1e-5)
     effect, kernel = family.effect(start[0]), family.kernel(start[0])

@@ -27,9 +27,10 @@ from torch import Tensor
 from conbo.acquisition.utility_gain import GainWithDerivatives, MeansAhead, SlackAhead, gain_of
 from conbo.belief import Belief
 from conbo.models.conditioned import Conditioned
+from conbo.models.gains import GainRule, LookAheadLines, StateValue
 from conbo.models.mixture import Mixture
 from conbo.models.mixture_gains import MixtureGains
-from conbo.models.posterior import BestSearch, GainRule, LookAheadLines, Posterior, StateValue
+from conbo.models.posterior import BestSearch, Posterior
 from conbo.models.snapping import contains, violations
 from conbo.models.transformed import TransformedPosterior
 from conbo.quasi_random import sobol

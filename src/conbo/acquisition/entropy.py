@@ -34,7 +34,7 @@ from conbo.acquisition.entropy_estimates import (
 )
 from conbo.belief import Belief
 from conbo.errors import SettingError
-from conbo.models.posterior import LineGains
+from conbo.models.gains import LineGains
 from conbo.models.snapping import FAR_BELOW, feasible_pairs
 from conbo.quasi_random import sobol
 from conbo.search.action_candidates import action_candidates

@@ -29,8 +29,9 @@ from conbo.acquisition.quadrature_states import (
 )
 from conbo.ascent import BatchedFunction
 from conbo.belief import Belief
+from conbo.models.gains import AveragesValues, KnowsSeeds, StateValue
 from conbo.models.mixture_gains import MixtureGains, weighted
-from conbo.models.posterior import Averages, AveragesValues, KnowsSeeds, StateValue
+from conbo.models.posterior import Averages
 from conbo.recording import Recordable, recorded
 
 DEFAULT_STATES = StratifiedStates()

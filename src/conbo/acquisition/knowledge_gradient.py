@@ -37,7 +37,7 @@ from conbo.acquisition.convex_integral import SPREAD, ConvexIntegral, quantile_n
 from conbo.acquisition.expected_max import expected_gain, expected_max
 from conbo.belief import Belief
 from conbo.errors import SettingError
-from conbo.models.posterior import GainRule, StateValue
+from conbo.models.gains import GainRule, StateValue
 from conbo.search.action_candidates import action_candidates
 
 POLICY_STATES = 32  # number of states whose best actions are in the pool

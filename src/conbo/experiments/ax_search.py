@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from conbo.errors import ConboError
-from conbo.experiments.grid_search import Parameters, best_observed
+from conbo.experiments.state_search import Parameters, best_observed
 from conbo.spaces import Categorical, Integer, Parameter, Point, Value
 
 try:

@@ -6,11 +6,11 @@ action from the rewards of that state alone. In other states the policy takes th
 interpolates between the actions of grid states.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 from scipy.interpolate import RegularGridInterpolator
@@ -19,24 +19,14 @@ from conbo.bound_states import bind
 from conbo.errors import SettingError
 from conbo.experiments.contestants import ActionRule, TrialList
 from conbo.experiments.run_file import RunSettings
+from conbo.experiments.state_search import StateSearch
 from conbo.problems.problem import Problem
 from conbo.quasi_random import sobol_points
-from conbo.spaces import Array, Parameter, Point, Space, Value
+from conbo.spaces import Array, Point, Space, Value
 from conbo.trials import Trial
 
 Library: TypeAlias = Literal["optuna", "ax"]
-Parameters: TypeAlias = Mapping[str, Parameter]
 _DESIGN, _ASK = 4, 5  # numbers of the random streams for quasi-random actions and for the library's suggestions
-
-
-class StateSearch(Protocol):
-    """A library's search for the best action of one state."""
-
-    def suggest(self, tried: Sequence[tuple[Point, float]], seed: int) -> dict[str, Value]:
-        """The next action to evaluate, given the actions tried so far with their rewards."""
-
-    def best(self, tried: Sequence[tuple[Point, float]]) -> dict[str, Value]:
-        """The action that the library would recommend, given the actions tried so far with their rewards."""
 
 
 @dataclass(frozen=True)
@@ -186,8 +176,3 @@ class InterpolatedActions:
         ends = np.array([[axis[0], axis[-1]] for axis in axes]).T
         given = np.clip(self.space.encode_states(list(states)), *ends)
         return self.space.decode_actions(RegularGridInterpolator(axes, values)(given))
-
-
-def best_observed(tried: Sequence[tuple[Point, float]]) -> dict[str, Value]:
-    """The action with the highest observed reward; `tried` holds pairs of an action and its reward."""
-    return dict(max(tried, key=lambda pair: pair[1])[0])

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from conbo.errors import ConboError
-from conbo.experiments.grid_search import Parameters, best_observed
+from conbo.experiments.state_search import Parameters, best_observed
 from conbo.spaces import Categorical, Integer, Parameter, Point, Value
 
 try:

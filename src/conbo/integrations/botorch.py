@@ -30,7 +30,7 @@ from conbo.acquisition.expected_max import expected_max
 from conbo.errors import SettingError
 from conbo.integrations.botorch_problems import problem_of
 from conbo.models.botorch_gains import BotorchGains, BotorchLines, similarity
-from conbo.models.posterior import GainRule
+from conbo.models.gains import GainRule
 from conbo.quasi_random import sobol
 from conbo.spaces import Real, Space
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from conbo.ascent import ascend
-from conbo.models.posterior import GainRule, LineGains
+from conbo.models.gains import GainRule, LineGains
 from conbo.models.snapping import action_limits, snap_actions, without_infeasible
 from conbo.spaces import Space
 

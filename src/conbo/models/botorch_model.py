@@ -15,9 +15,10 @@ from torch import Tensor
 
 from conbo.errors import ConboError, shortened
 from conbo.models.botorch_gains import BotorchGains, BotorchLines
+from conbo.models.gains import GainRule
 from conbo.models.mean_search import best_by_mean
 from conbo.models.model import Model
-from conbo.models.posterior import BestActions, GainRule, Moments
+from conbo.models.posterior import BestActions, Moments
 from conbo.models.snapping import masked
 from conbo.observations import Observations
 from conbo.spaces import Space

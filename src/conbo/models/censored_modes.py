@@ -11,7 +11,8 @@ from torch import Tensor
 
 from conbo.models.exact import variances_at
 from conbo.models.heteroscedastic_noise import HeteroscedasticNoise
-from conbo.models.log_posterior import Expected, LogPosterior
+from conbo.models.hyperparameter_prior import Expected
+from conbo.models.log_posterior import LogPosterior
 from conbo.models.modes import Mode, local_search
 from conbo.models.truncation import Sites, sites_of
 

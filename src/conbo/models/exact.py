@@ -11,11 +11,11 @@ from conbo.models.exact_gains import ExactGains, ExactLines, lines_at
 from conbo.models.exact_search import ActionPool
 from conbo.models.factored import Factored, factored
 from conbo.models.factorization import cholesky_solved
+from conbo.models.gains import GainRule
 from conbo.models.heteroscedastic_noise import HeteroscedasticNoise
 from conbo.models.kernels import Kernel
 from conbo.models.page_record import page_record
 from conbo.models.pathwise import DrawnPaths, draw_paths
-from conbo.models.posterior import GainRule
 from conbo.spaces import Space
 
 # Cap on state lengthscales in `resemble`: the best action may change with the state even if rewards barely change.

@@ -26,9 +26,9 @@ from conbo.models.distinct_best import distinct_best
 from conbo.models.exact_rough_gains import RoughGains
 from conbo.models.exact_search import ActionPool, BestActionsOnce
 from conbo.models.feature_limits import FeatureLimits, feature_limits
+from conbo.models.gains import GainRule, LineGains
 from conbo.models.kernels import ProductKernel
 from conbo.models.neighboring_nodes import neighbor_similarity, shared_between_nodes
-from conbo.models.posterior import GainRule, LineGains
 from conbo.models.snapping import masked, snap_actions, without_infeasible
 from conbo.spaces import Space
 

@@ -22,9 +22,10 @@ from conbo.models.censored_modes import nearly_exact, settled_sites
 from conbo.models.exact import ExactPosterior, variances_at
 from conbo.models.factored import Factored
 from conbo.models.heteroscedastic_noise import HeteroscedasticNoise
+from conbo.models.hyperparameter_prior import Expected
 from conbo.models.kernels import Kernel
 from conbo.models.learned_maps import learned_maps
-from conbo.models.log_posterior import Expected, LogPosterior
+from conbo.models.log_posterior import LogPosterior
 from conbo.models.mapped_modes import joint_search, with_mapped_rewards
 from conbo.models.modes import (
     Mode,

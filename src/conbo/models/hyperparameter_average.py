@@ -19,7 +19,8 @@ import torch
 from torch import Tensor
 
 from conbo.models.fit import Fit, probabilities
-from conbo.models.log_posterior import Expected, LogPosterior
+from conbo.models.hyperparameter_prior import Expected
+from conbo.models.log_posterior import LogPosterior
 from conbo.models.mixture import Mixture
 from conbo.models.moving import moved
 from conbo.models.posterior import Posterior

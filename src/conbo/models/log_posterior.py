@@ -3,44 +3,21 @@
 Rewards y have a constant mean m and the covariance matrix K.  The gradient of log p(y) with respect to K is
 G = ½(ααᵀ - K⁻¹) with α = K⁻¹(y - m).  Each family of kernels converts G to the gradient with respect to its own
 parameters (its pullback).  Most parameters are logarithms.  The mean m is profiled out: for given parameters, the most
-likely mean has a closed form.
-
-Priors, for standardized rewards and points in the unit cube of d columns:
-
-=================  ==============================  ==========================================================
-parameter          prior                           remark
-=================  ==============================  ==========================================================
-lengthscales       LogNormal(√2 + ½ log d, √3)     grow with the dimension (Hvarfner et al., ICML 2024)
-variances          LogNormal(0, 1)                 rewards have variance one
-variances, wide    logs are Cauchy(0, 1.5)         of families with `wide_variances`; better for polynomials
-loadings           Normal(0.7 or 0, 0.5)           of multi-task kernels; 0.7 makes all states similar
-log-exponents      Normal(0, 0.5)                  of input warping; they count among the loadings
-noise, "moderate"  ∝ Cauchy(-4, 1.5) of log v      the rewards decide whether noise is small or large
-noise, "small"     LogNormal(-6, 2)                nearly no noise, unless many rewards say otherwise
-noise, "varying"   level as for "moderate",        heteroscedastic: log v = level + slopes · x; the density
-                   slopes are Normal(0, 0.3)       of the slopes is divided by its value at zero
-=================  ==============================  ==========================================================
-
-The prior densities of lengthscales, variances and the noise variance v are densities of the value itself, not of its
-logarithm.  Wide variances are the exception: their prior is a density of the logarithm.  The "moderate" density of v is
-proportional to c(log v), where c is the density of Cauchy(-4, 1.5).  It is not normalized, because the normalizing
-constant would be the same for every model with learned noise.
+likely mean has a closed form.  The priors are in `hyperparameter_prior.py`.
 """
 
 from collections.abc import Callable
 from functools import cached_property
 from math import inf, log, pi, sqrt
-from typing import Literal, TypeAlias
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
-from torch.quasirandom import SobolEngine
 
 from conbo.models import product_terms
 from conbo.models.columns import Columns
 from conbo.models.heteroscedastic_noise import LOG_NOISE_BOUNDS, HeteroscedasticNoise, centered_features
+from conbo.models.hyperparameter_prior import SLOPE_SPREAD, Array, Expected, HyperparameterPrior
 from conbo.models.kernel_families import KernelFamily
 from conbo.models.kernels import Kernel
 from conbo.models.peak import Peak
@@ -48,23 +25,10 @@ from conbo.models.product_terms import HasProductTerms, TermLikelihoods
 from conbo.models.solved_covariances import SolvedCovariances, factorize_and_invert
 from conbo.models.truncation import Sites
 
-LOG_LENGTHSCALE_BOUNDS = (log(0.005), log(200.0))
-LOG_VARIANCE_BOUNDS = (log(1e-3), log(1e3))
-SLOPE_BOUNDS = (-5.0, 5.0)
-LOADING_SPREAD = 0.5  # standard deviation of the prior of a loading
-SLOPE_SPREAD = 0.3  # standard deviation of the prior of a slope of heteroscedastic noise
-USUAL_NOISE = -4.0, 1.5  # center and width of the Cauchy function of log v that the prior density of v follows
-SMALL_NOISE = -6.0, 2.0  # mean and standard deviation of the normal prior of the log-variance of small noise
-WIDE_VARIANCES = 1.5  # width of the Cauchy prior of a log-variance
-SCREENED_STARTS = 8  # number of quasi-random starts that are screened by their objective
-MUCH_NOISE = 0.3  # variance of the noise at `noisy_start`, in standardized rewards
 DIFFERENCE = 1e-3  # step of the finite differences of gradients that give second derivatives
 LEAST_CURVATURE = 0.3  # least eigenvalue of H after scaling by the prior's standard deviations
 MOST_WORK = 10**9  # largest r n³ in one call, where r matrices are factorized; it takes well below a second
 IMAGINED = 8  # number of sets of rewards drawn from the model to estimate the curvature at a start
-
-Array: TypeAlias = NDArray[np.float64]
-Expected: TypeAlias = Literal["small", "moderate", "varying"]  # name of the noise's prior
 
 
 class LogPosterior:
@@ -90,27 +54,15 @@ class LogPosterior:
         self._terms = family.terms if isinstance(family, HasProductTerms) else ()
         features = centered_features(self.columns, points.cpu()) if self.varies else points[:, :0].cpu()
         self._features: Array = features.numpy()
-        n_l, n_v, loadings = family.n_lengthscales, family.n_variances, family.typical_loadings
-        n_e, n_s = int(self.learned), self._features.shape[1]
-        self._counts = n_l, n_v, len(loadings), n_e, n_s
-        self._n_kernel = n_l + n_v + len(loadings)  # the parameters of the family come first
-        wide, cauchy_noise = family.wide_variances, self.learned and noise != "small"
-        center, width = SMALL_NOISE if noise == "small" else USUAL_NOISE
-        lengthscales = sqrt(2) + 0.5 * log(len(self.columns.categories))
-        # unclipped values vary more than clipped rewards
-        self._log_variance = 0.0 if sites is None else 2 * log(sites.scale)
-        self._location = self._by_kind(lengthscales, self._log_variance, loadings, center, 0.0)
-        self._spread = self._by_kind(sqrt(3), WIDE_VARIANCES if wide else 1.0, LOADING_SPREAD, width, SLOPE_SPREAD)
-        self._logarithm = self._by_kind(1.0, float(not wide), 0.0, 1.0, 0.0)
-        self._cauchy = np.flatnonzero(self._by_kind(0.0, float(wide), 0.0, float(cauchy_noise), 0.0))
-        self._log_spread = np.log(self._spread * sqrt(2 * pi)) * self._by_kind(1.0, 1.0, 1.0, 1.0, 0.0)
+        self.prior = HyperparameterPrior(
+            family,
+            noise if isinstance(noise, str) else None,
+            self._features.shape[1],
+            1.0 if sites is None else sites.scale,
+        )
+        self._n_kernel = sum(self.prior.counts[:3])  # the parameters of the family come first
         self._most_at_once = max(1, MOST_WORK // max(1, len(points)) ** 3)
         self._likelihood_constant = -0.5 * len(points) * log(2 * pi)
-        loading_bounds = tuple(-largest for largest in family.largest_loadings), family.largest_loadings
-        low, high = LOG_VARIANCE_BOUNDS
-        variance_bounds = low + self._log_variance, high + self._log_variance
-        bounds = LOG_LENGTHSCALE_BOUNDS, variance_bounds, loading_bounds, LOG_NOISE_BOUNDS, SLOPE_BOUNDS
-        self.bounds = torch.from_numpy(np.stack([self._by_kind(*side) for side in zip(*bounds, strict=True)], -1))
 
     @property
     def learned(self) -> bool:
@@ -123,9 +75,14 @@ class LogPosterior:
         return self.learned and self.noise == "varying"
 
     @property
+    def bounds(self) -> Tensor:
+        """Lower and upper bounds (p, 2) of the parameters."""
+        return self.prior.bounds
+
+    @property
     def n_slopes(self) -> int:
         """Number of parameters that are slopes of heteroscedastic noise, which come last; 0 for other noise."""
-        return self._counts[-1]
+        return self.prior.n_slopes
 
     def __call__(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return log-densities (r,), their gradients (r, p) and the most likely constant means (r,) of the rewards.
@@ -136,7 +93,7 @@ class LogPosterior:
             parts = [self(part) for part in parameters.split(self._most_at_once)]
             values, gradients, means = (torch.cat(column) for column in zip(*parts, strict=True))
             return values, gradients, means
-        prior, prior_gradient = self._prior(parameters.numpy())
+        prior, prior_gradient = self.prior(parameters.numpy())
         if product_terms.handles(self._terms, self.points):
             noise, to_noise = self._noise(parameters.numpy())
             likelihoods, means, in_kernel, in_noise = self._of_terms(parameters.numpy()[:, : self._n_kernel], noise)
@@ -169,7 +126,7 @@ class LogPosterior:
             value, gradient, in_rewards = (torch.cat(column) for column in columns)
             return value, gradient, in_rewards
         solved = self._solve(parameters)
-        prior, prior_gradient = (torch.from_numpy(part) for part in self._prior(parameters.numpy()))
+        prior, prior_gradient = (torch.from_numpy(part) for part in self.prior(parameters.numpy()))
         factors, inverses = solved.factors, solved.inverses
         sums = inverses.sum(-1)
         mean = (sums * rewards).sum(-1, keepdim=True) / sums.sum(-1, keepdim=True)
@@ -190,7 +147,7 @@ class LogPosterior:
         residual = rewards - mean[:, None]  # (r, n, k)
         misfit = 0.5 * (residual * (inverse @ residual)).sum(-2)
         half_log_determinant = factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-        prior = torch.from_numpy(self._prior(parameters.numpy())[0])
+        prior = torch.from_numpy(self.prior(parameters.numpy())[0])
         value = self._likelihood_constant - misfit + (prior - half_log_determinant)[:, None]
         return torch.where(failed[:, None] | value.isnan(), -inf, value)
 
@@ -206,7 +163,7 @@ class LogPosterior:
         """
         if not isinstance(self.noise, str):
             return self.noise
-        *_, level, slopes = parameters.split(self._counts)
+        *_, level, slopes = parameters.split(self.prior.counts)
         return HeteroscedasticNoise(self.columns, float(level), slopes) if self.varies else float(level.exp())
 
     def curvature(self, parameters: Tensor) -> Tensor:
@@ -215,19 +172,19 @@ class LogPosterior:
         The estimate for the log-likelihood is the Fisher information: the variance of the gradient over rewards that
         are drawn from the model with the same parameters. The prior adds the inverse square of its width.
         """
-        return self._imagined_gradients(parameters).square().mean(0) + torch.from_numpy(self._spread**-2)
+        return self._imagined_gradients(parameters).square().mean(0) + torch.from_numpy(self.prior.spread**-2)
 
     def peak(self, parameters: Tensor) -> Peak:
         """Return Laplace's approximation of the log-density at a mode (p,), which is a local maximum of the density."""
         second, gradient, mean = self._second_derivatives(parameters)
-        scale = torch.from_numpy(self._spread)
+        scale = torch.from_numpy(self.prior.spread)
         curvatures, directions = torch.linalg.eigh(second)
         curvatures = curvatures.clamp_min(LEAST_CURVATURE)
         log_determinant = float(curvatures.log().sum() - 2 * scale.log().sum())
-        slopes = torch.from_numpy(self._logarithm)  # of the log Jacobian
+        slopes = torch.from_numpy(self.prior.logarithm)  # of the log Jacobian
         at_mode = float(slopes @ parameters)
         # along the noise, whose prior has heavy tails, the log-density is not nearly quadratic
-        slopes = slopes * torch.from_numpy(self._by_kind(1.0, 1.0, 1.0, 0.0, 1.0))
+        slopes = slopes * torch.from_numpy(self.prior.by_kind(1.0, 1.0, 1.0, 0.0, 1.0))
         beyond = 0.5 * float(((directions.mT @ (scale * slopes)).square() / curvatures).sum())
         relative = self.n_slopes * log(SLOPE_SPREAD * sqrt(2 * pi))  # their density is relative to that at zero
         volume = at_mode + beyond + 0.5 * len(scale) * log(2 * pi) - 0.5 * log_determinant - relative
@@ -250,7 +207,7 @@ class LogPosterior:
         curvatures, directions = torch.linalg.eigh(self._second_derivatives(parameters)[0])
         normal = torch.randn(pairs, len(parameters), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
         root = (directions / curvatures.clamp_min(LEAST_CURVATURE).sqrt()) @ directions.mT
-        steps = normal @ root * torch.from_numpy(self._spread)
+        steps = normal @ root * torch.from_numpy(self.prior.spread)
         return torch.cat([parameters + steps, parameters - steps]).clamp(*self.bounds.T)
 
     def _second_derivatives(self, parameters: Tensor) -> tuple[Tensor, Tensor, float]:
@@ -265,7 +222,7 @@ class LogPosterior:
         _, gradients, means = self(torch.cat([parameters[None], parameters + steps.diag()]))
         second = -(gradients[1:] - gradients[0]) / steps[:, None]
         second = torch.where(second.isfinite(), second, 0.0)  # NaN if a covariance has no factor
-        scale = torch.from_numpy(self._spread)
+        scale = torch.from_numpy(self.prior.spread)
         return 0.5 * (second + second.mT) * scale[:, None] * scale, gradients[0], float(means[0])
 
     def promise(self, parameters: Tensor, some: slice) -> float:
@@ -277,7 +234,7 @@ class LogPosterior:
         """
         slopes = self(parameters[None])[1][0, some]
         imagined = self._imagined_gradients(parameters[None])[:, 0, some]
-        information = imagined.mT @ imagined / IMAGINED + torch.from_numpy(self._spread[some] ** -2).diag()
+        information = imagined.mT @ imagined / IMAGINED + torch.from_numpy(self.prior.spread[some] ** -2).diag()
         return float(0.5 * slopes @ torch.linalg.solve(information, slopes))
 
     def _imagined_gradients(self, parameters: Tensor) -> Tensor:
@@ -302,63 +259,6 @@ class LogPosterior:
         noise = self.noise if isinstance(self.noise, str) else self.noise[some]
         sites = None if self.sites is None else self.sites.some(some)
         return LogPosterior(self.family, self.points[some], self.rewards[some], noise, sites)
-
-    def starts(self) -> Tensor:
-        """Return sets of p parameters (SCREENED_STARTS, p) to start a fit from: Sobol points around typical values.
-
-        The first start has exactly the typical values, except for its loadings (parameters that may be negative),
-        because the log-density may have a saddle point where all loadings are typical.
-        """
-        drawn = sum(self._counts) - self.n_slopes
-        centered = SobolEngine(drawn, scramble=True, seed=0).draw(SCREENED_STARTS, dtype=torch.float64) - 0.5
-        lengthscales, variances, loadings, noise = centered.split(self._counts[:-1], -1)
-        for kind in (lengthscales, variances, noise):  # not the loadings, because zero is a saddle point for them
-            kind[0] = 0.0
-        return torch.cat(
-            [
-                sqrt(2) + 0.5 * log(len(self.columns.categories)) - 2.0 + 3.0 * lengthscales,
-                self._log_variance - log(min(self.family.n_variances, 3)) + 2.0 * variances,
-                loadings.new_tensor(self.family.typical_loadings) + LOADING_SPREAD * loadings,
-                log(1e-2) + 4.0 * noise,
-                noise.new_zeros(len(noise), self.n_slopes),
-            ],
-            -1,
-        )
-
-    def noisy_start(self) -> Tensor:
-        """Return parameters (p,) to start a fit from: the first of `starts`, but with a large noise variance.
-
-        The noise must be learned.
-        """
-        start = self.starts()[0]
-        start[len(start) - 1 - self.n_slopes] = log(MUCH_NOISE)
-        return start
-
-    def _by_kind(self, *values: float | tuple[float, ...]) -> Array:
-        """Return an array (p,) with one value for every parameter.
-
-        `values` has one entry for each kind of parameter, in this order: lengthscales, variances, loadings, noise
-        level, noise slopes. An entry is one number for all parameters of its kind, or a tuple with one number for each.
-        """
-        pairs = zip(values, self._counts, strict=True)
-        flat = [v for value, n in pairs for v in (value if isinstance(value, tuple) else [value] * n)]
-        return np.array(flat, dtype=np.float64)
-
-    def _prior(self, parameters: Array) -> tuple[Array, Array]:
-        """Return log prior densities (r,) of r sets of p parameters (r, p), and their gradients (r, p).
-
-        The priors of lengthscales, variances and the noise level are densities of exp(parameter). The priors of
-        loadings, noise slopes, and variances with heavy tails are densities of the parameter. All gradients are with
-        respect to the parameter.
-        """
-        score = (parameters - self._location) / self._spread
-        values = -(self._logarithm * parameters + 0.5 * score * score + self._log_spread)
-        gradients = -self._logarithm - score / self._spread
-        some = self._cauchy  # their densities are Cauchy functions of the logarithms
-        away, width = score[:, some], self._spread[some]
-        heavy = 1 + away * away
-        values[:, some], gradients[:, some] = -np.log(pi * width * heavy), -2 * away / heavy / width
-        return values.sum(-1), gradients
 
     def _noise(self, parameters: Array) -> tuple[Array, Callable[[Array], list[Array]]]:
         """Return the noise variances of n rewards for r sets of p parameters (r, p), and their pullback.

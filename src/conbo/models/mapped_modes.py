@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 
 from conbo.ascent import SuccessiveHalving, ascend
+from conbo.models.hyperparameter_prior import Expected
 from conbo.models.kernel_families import KernelFamily
 from conbo.models.learned_maps import TRIED_DISTANCES, TRIED_POWERS, LearnedMaps, learned_maps
-from conbo.models.log_posterior import Expected, LogPosterior
+from conbo.models.log_posterior import LogPosterior
 from conbo.models.modes import (
     EFFECT_REACH,
     ITERATIONS,
@@ -55,7 +56,7 @@ def with_mapped_rewards(
     tried = maps.tried()
     values, weights = maps.values(tried)
     target = LogPosterior(families[0], points, rewards, noise)
-    usual = target.starts()
+    usual = target.prior.starts()
     heights = target.of_rewards(usual, torch.cat([rewards[None], values]).mT)
     mapped = heights[:, 1:] + weights
     margin = map_margin(len(rewards))
@@ -65,7 +66,7 @@ def with_mapped_rewards(
     best = best + TRIED_DISTANCES * torch.arange(len(best))
     rows = torch.cat([usual[mapped[:, best].argmax(0)], tried[best]], -1)
     if all_modes:
-        rows = torch.cat([rows, torch.cat([target.noisy_start(), tried[mapped.amax(0).argmax()]])[None]])
+        rows = torch.cat([rows, torch.cat([target.prior.noisy_start(), tried[mapped.amax(0).argmax()]])[None]])
     goal = max(mode.objective for mode in plain) + margin - EFFECT_REACH
     halving = replace(HALVING, goal=goal)
     modes: list[Mode] = []

@@ -20,18 +20,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from conbo.models.gains import GainRule, LookAheadLines
 from conbo.models.mean_search import best_by_mean
 from conbo.models.mixture_gains import MixtureGains
-from conbo.models.posterior import (
-    ActionSearch,
-    BestActions,
-    GainRule,
-    ImaginesRewards,
-    LookAheadLines,
-    Moments,
-    Paths,
-    Posterior,
-)
+from conbo.models.posterior import ActionSearch, BestActions, ImaginesRewards, Moments, Paths, Posterior
 from conbo.spaces import Space
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from conbo.models.posterior import KnowsSeeds, StateGains, StateValue
+from conbo.models.gains import KnowsSeeds, StateGains, StateValue
 
 
 @dataclass(frozen=True)

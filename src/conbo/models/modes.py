@@ -20,8 +20,9 @@ import torch
 from torch import Tensor
 
 from conbo.ascent import SuccessiveHalving, ascend
+from conbo.models.hyperparameter_prior import Expected
 from conbo.models.kernel_families import KernelFamily
-from conbo.models.log_posterior import Expected, LogPosterior
+from conbo.models.log_posterior import LogPosterior
 from conbo.models.main_effects import MainEffectsFamily
 from conbo.models.output_maps import LowTail
 from conbo.models.peak import Peak
@@ -296,6 +297,6 @@ def promising_starts(target: LogPosterior, noisy: bool) -> Tensor:
         if found := local_search(some, promising_starts(some, noisy)):
             found.sort(key=lambda mode: -mode.evidence)
             return torch.stack([mode.parameters for mode in found[:CLIMBED_STARTS]])
-    starts = target.starts()
+    starts = target.prior.starts()
     chosen = starts[target(starts)[0].argsort(descending=True, stable=True)[:CLIMBED_STARTS]]
-    return torch.cat([chosen, target.noisy_start()[None]]) if noisy and target.learned else chosen
+    return torch.cat([chosen, target.prior.noisy_start()[None]]) if noisy and target.learned else chosen

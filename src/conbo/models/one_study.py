@@ -12,17 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from conbo.models.posterior import (
-    ActionSearch,
-    BestActions,
-    GainRule,
-    LookAheadLines,
-    Moments,
-    Paths,
-    Posterior,
-    StateGains,
-    StateValue,
-)
+from conbo.models.gains import GainRule, LookAheadLines, StateGains, StateValue
+from conbo.models.posterior import ActionSearch, BestActions, Moments, Paths, Posterior
 from conbo.observations import Observations
 from conbo.spaces import Space
 

@@ -88,4 +88,4 @@ def with_seeds(plain: Mode, family: SeededFamily, points: Tensor) -> list[Mode]:
     start = family.from_noise(plain.parameters, level)
     if target.learned:
         start[-1] += NOISE_LEFT
-    return local_search(target, torch.stack([start, target.starts()[0]]))[:1]
+    return local_search(target, torch.stack([start, target.prior.starts()[0]]))[:1]

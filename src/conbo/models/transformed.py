@@ -18,10 +18,11 @@ from torch import Tensor
 
 from conbo.models.exact import ExactPosterior, ExactSearch
 from conbo.models.exact_gains import ExactGains
+from conbo.models.gains import GainRule, LineGains, LookAheadLines
 from conbo.models.mean_search import best_by_mean
 from conbo.models.output_maps import OutputMap
 from conbo.models.page_record import output_record
-from conbo.models.posterior import BestActions, GainRule, LineGains, LookAheadLines, Moments, Paths
+from conbo.models.posterior import BestActions, Moments, Paths
 from conbo.spaces import Space
 
 
