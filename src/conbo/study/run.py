@@ -15,7 +15,15 @@ from conbo.errors import ConboError, RewardError, StorageError, shortened
 from conbo.optimizer import Optimizer
 from conbo.spaces import Point
 from conbo.study.asking import under_way
-from conbo.study.executors import AnyObjective, Evaluators, check_intact, error_of, submitted, text_of
+from conbo.study.executors import (
+    AnyObjective,
+    EvaluationInterrupted,
+    Evaluators,
+    check_intact,
+    error_of,
+    submitted,
+    text_of,
+)
 from conbo.study.heartbeat import Heartbeat
 from conbo.study.interrupts import SuggestionInterrupted, first_interrupt_waits
 from conbo.study.plan import Plan
@@ -156,7 +164,10 @@ class Run:
             return
         try:
             future = submitted(self._evaluators, self._objective, trial.arguments)
-        except (ConboError, KeyboardInterrupt):
+        except ConboError as error:
+            self._not_evaluated(trial, error)
+            return
+        except KeyboardInterrupt:
             raise
         except BaseException as error:  # the objective wants to end the process
             self._records.fail(trial.number, text_of(error), self._worker)
@@ -216,13 +227,13 @@ class Run:
         return self._records.tell(number, outcomes, self._worker)
 
     def _record(self, trial: Trial, future: "Future[Any]") -> None:
-        check_intact(self._evaluators, future, f"trial {trial.number}")
+        try:
+            check_intact(self._evaluators, future, f"trial {trial.number}")
+        except (EvaluationInterrupted, ConboError) as trouble:
+            self._not_evaluated(trial, trouble)
+            return
         if (error := error_of(future)) is not None:
-            if isinstance(error, KeyboardInterrupt):  # a terminal sends Ctrl-C to the executor's processes, too
-                self._interrupted.set()
-                self._queue.append(trial)  # to be handed back, and repeated by a later run
-            else:
-                self._failure(trial, error)
+            self._failure(trial, error)
             return
         try:
             stands = self._tell(trial.number, future.result())
@@ -240,6 +251,18 @@ class Run:
         if stands:
             self._end(trial, f"has reward {future.result().reward:g}")
         self._bar.show(self._shared.up_to_date().n_completed)
+
+    def _not_evaluated(self, trial: Trial, error: BaseException) -> None:
+        """Queue a trial that was not evaluated because of Ctrl-C, so that it is handed back; raise any other error.
+
+        A terminal sends Ctrl-C to the executor's processes, too. It ends an idle process of a pool, and that breaks the
+        pool.
+        """
+        if isinstance(error, EvaluationInterrupted):
+            self._interrupted.set()
+        if not self._interrupted.is_set():
+            raise error
+        self._queue.append(trial)
 
     def _end(self, trial: Trial, what: str) -> None:
         """Log how a trial ended, and queue it for the callbacks; `what` is the message, such as "has reward 3"."""
