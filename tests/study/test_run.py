@@ -566,6 +566,24 @@ def test_a_run_evaluates_no_more_of_what_was_handed_back_or_enqueued_than_is_mis
     assert study.run(reward, 5, progress=False).completed == 2
 
 
+@pytest.mark.parametrize("ends", [{"evaluations": 2}, {"budget": 2.0}])
+def test_runs_at_once_evaluate_no_more_of_it_than_is_missing(ends: dict[str, Any], tmp_path: Path) -> None:
+    def another() -> Study:
+        return uniform(storage=tmp_path / "study.db", cost=lambda s, x: 1.0)
+
+    def evaluate(state: dict[str, Any], action: dict[str, Any]) -> float:
+        if another().run(reward, **ends, max_seconds=0.2, progress=False).completed:
+            others.append(action)
+        return reward(state, action)
+
+    study, others = another(), list[Any]()
+    study.run(reward, 9, batch=4, callbacks=[lambda study, trial: study.stop()], progress=False)
+    study.enqueue({"s": 0.5}, {"x": 0.5})
+    assert study.run(evaluate, **ends, progress=False).completed == 1
+    assert not others
+    assert statuses(study) == ["completed"] * 2 + ["running"] * 3
+
+
 def test_a_late_result_is_counted(tmp_path: Path) -> None:
     study = uniform(storage=tmp_path / "study.db")
 

@@ -68,8 +68,8 @@ class Evaluating:
         budget
             The run ends when the total cost of all ended trials reaches the budget. No trial is added once this total
             plus the expected cost of running trials reaches the budget; trials that were asked for without a lease do
-            not count until they end. The last trial may still take the total above the budget. The study needs a
-            `cost`.
+            not count until they end. The last trial or `batch` may still take the total above the budget. The study
+            needs a `cost`.
         max_seconds
             Seconds after which no new evaluation begins.
         worth

@@ -29,7 +29,7 @@ from conbo.study.interrupts import SuggestionInterrupted, first_interrupt_waits
 from conbo.study.plan import Plan
 from conbo.study.run_summary import RunSummary, Stopped
 from conbo.study.shared import SharedOptimizer
-from conbo.study.stopping import are_enough, missing_trials, reached_end, too_little_gain, wanted_trials
+from conbo.study.stopping import missing_trials, reached_end, too_little_gain, wanted_trials
 from conbo.study.timeouts import Timeout
 from conbo.study.worker_process import MAX_MESSAGE
 from conbo.study.workers import retire, worker_name
@@ -307,13 +307,17 @@ class Run:
         if self._stopped:
             return None
         optimizer = self._shared.up_to_date()
-        ends = self._plan.ends
-        mine, jobs = self._heartbeat.trials, {job.trial.number for job in self._jobs.values()}
-        others = any(trial.leased and trial.number not in mine for trial in optimizer.trials)
-        if others and not are_enough(ends, optimizer, jobs):
-            trial = self._records.take_over(self._worker, self._plan.lease, mine, self._plan.max_lost_workers)
+        ends, lease, mine = self._plan.ends, self._plan.lease, self._heartbeat.trials
+        if any(trial.leased and trial.number not in mine for trial in optimizer.trials):
+            trial = self._records.take_over(
+                self._worker,
+                lease,
+                mine,
+                self._plan.max_lost_workers,
+                enough=lambda left: missing_trials(ends, optimizer, left) == 0,
+            )
             if trial is not None:
-                self._heartbeat.trials.add(trial.number)
+                mine.add(trial.number)
                 return trial
         self._stopped = self._reached_end()
         if self._stopped:
@@ -322,10 +326,10 @@ class Run:
         if missing_trials(ends, optimizer) == 0 or (synchronous and self._jobs):
             return None
         try:
-            added = self._shared.try_to_add(self._choose, self._heartbeat, self._plan.lease) or []
+            added = self._shared.try_to_add(self._choose, self._heartbeat, lease) or []
         except SuggestionInterrupted:
             return None
-        self._heartbeat.trials.update(trial.number for trial in added)
+        mine.update(trial.number for trial in added)
         self._queue.extend(added)
         return self._queue.popleft() if added else None
 
