@@ -13,7 +13,7 @@ import pytest
 from click.testing import Result
 
 import conbo as library
-from conbo.cli.study_source import create_or_resume, parse_row
+from conbo.cli.study_source import parse_row, study_source
 from conbo.errors import StorageError
 from conbo.trials import Trial
 
@@ -302,7 +302,7 @@ def test_rows_with_other_seeds_are_refused(conbo: Conbo, folder: Path, name: str
 
 def _enqueue(*points: dict[str, Any]) -> None:
     """Make these the points of the next trials; strings stand for numbers and choices, as in a study file."""
-    study = create_or_resume("study.toml", None)
+    study = study_source("study.toml", None).create_or_resume()
     for point in points:
         values = {**parse_row(study.space.states, point), **parse_row(study.space.actions, point)}
         state = {name: values.pop(name) for name in study.space.states}

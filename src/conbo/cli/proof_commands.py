@@ -25,10 +25,10 @@ from conbo.cli.study_source import (
     Command,
     is_policy_file,
     leading_study,
-    open_existing,
     parse_pairs,
     parse_row,
     study_arguments,
+    study_source,
 )
 from conbo.cli.tables import from_rows, read_rows
 
@@ -88,7 +88,7 @@ def validate(
     if command is None:
         refuse_options("--command", "timeout")
     source, objective = source_and_objective(arguments, command, timeout)
-    study = open_existing(source, name)
+    study = study_source(source, name).open_existing()
     states = _states(study.space, path)
     program = checked(objective, study.space, study.common_random_numbers, list(study.outcome_constraints))
     with exits_as_errors():
@@ -130,7 +130,7 @@ def compare(
     if command is None:
         refuse_options("--command", "timeout")
     source, *rules = leading_study(arguments) if pairs else leading_study(arguments, "RULE")
-    study = open_existing(source, name)
+    study = study_source(source, name).open_existing()
     rule = parse_pairs("An action", study.space.actions, pairs) if pairs else _rule(study.space, rules[0])
     evaluated: AnyObjective | None = Program(command, timeout) if command is not None else None
     if objective is not None:

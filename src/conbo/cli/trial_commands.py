@@ -9,13 +9,12 @@ import click
 
 from conbo.cli.exit_codes import NOTHING_OR_FAILED
 from conbo.cli.study_source import (
-    create_or_resume,
+    Source,
     leading_study,
-    location,
     parse_pairs,
     shell_word,
-    stored_study,
     study_arguments,
+    study_source,
 )
 from conbo.cli.tables import READABLE, as_csv, check_table, exact, from_rows, number_text, read_rows, write_rows
 from conbo.common_random_numbers import SEED
@@ -56,21 +55,22 @@ def ask(
     """
     from conbo.study.trial_rows import MEASURED
 
-    (source,) = leading_study(arguments)
+    (text,) = leading_study(arguments)
     if output is not None:
         check_table(output, READABLE)  # `conbo tell --file` must be able to read the file
         _check_new(output, force)
-    study = create_or_resume(source, name)
+    source = study_source(text, name)
+    study = source.create_or_resume()
     trials = study.ask(number, parse_pairs("A state", study.space.states, pairs) if pairs else None)
     if output is not None:
-        empty = {"reward": None, **{f"{MEASURED}{each}": None for each in stored_study(source, name).needed}}
+        empty = {"reward": None, **{f"{MEASURED}{each}": None for each in source.needed}}
         write_rows(output, [{"number": t.number, **t.point, **empty} for t in trials])
         first, last = trials[0].number, trials[-1].number
         named = (
             f"trials {first} to {last}: fill in the rewards" if last > first else f"trial {first}: fill in the reward"
         )
         click.echo(f"Wrote {output} with {named}, then")
-        click.echo(f"  conbo tell {shell_word(source)} --file {shell_word(str(output))}")
+        click.echo(f"  conbo tell {shell_word(text)} --file {shell_word(str(output))}")
         return
     for trial in trials:
         click.echo(json.dumps(_record(trial)) if as_json else _line(trial))
@@ -121,14 +121,14 @@ def tell(
     from conbo.trials import Outcomes
 
     if path is None:
-        source, number, reward = leading_study(arguments, "ID", "VALUE")
+        text, number, reward = leading_study(arguments, "ID", "VALUE")
         outcomes = Outcomes(_reward(reward), noise, with_cost(_measured(pairs), cost))
-        stored_study(source, name).tell(_number(number), outcomes)
+        study_source(text, name).stored().tell(_number(number), outcomes)
         return 0
     if pairs or noise is not None or cost is not None:
         raise click.UsageError("--file tells the columns of a file: leave --noise, --cost and --outcome out.")
-    (source,) = leading_study(arguments)
-    return _tell_rows(stored_study(source, name), path)
+    (text,) = leading_study(arguments)
+    return _tell_rows(study_source(text, name).stored(), path)
 
 
 def _tell_rows(study: "StoredStudy", path: Path) -> int:
@@ -254,8 +254,8 @@ def fail(arguments: tuple[str, ...], name: str | None, error: str) -> None:
     With --error, the trial counts as a failed evaluation, from which the study may learn where evaluations fail.
     Without it, the trial is canceled.
     """
-    source, number = leading_study(arguments, "ID")
-    stored_study(source, name).fail(_number(number), error)
+    text, number = leading_study(arguments, "ID")
+    study_source(text, name).stored().fail(_number(number), error)
 
 
 @click.command("import")
@@ -268,8 +268,8 @@ def import_results(arguments: tuple[str, ...], name: str | None) -> int:
     column `status`, rows that are not `completed` are skipped, and a warning counts them. If any row is invalid, for
     example because a value is out of range, all invalid rows are listed and nothing is added.
     """
-    source, path = leading_study(arguments, "FILE")
-    added = create_or_resume(source, name).import_csv(path)
+    text, path = leading_study(arguments, "FILE")
+    added = study_source(text, name).create_or_resume().import_csv(path)
     click.echo(f"{counted(added, 'result')} added.")
     return 0 if added else NOTHING_OR_FAILED
 
@@ -297,17 +297,17 @@ def export(
     from a database server has only this study. Do not copy an SQLite file by other means: the copy may lack changes
     that are still in the -wal file.
     """
-    (source,) = leading_study(arguments)
+    (text,) = leading_study(arguments)
     if database is not None:
         if output is not None or as_json:
             raise click.UsageError("--database copies the database: leave --output and --json out.")
-        _copy(source, name, database, force)
+        _copy(study_source(text, name), database, force)
         return
     if output is not None:
         check_table(output)
     from conbo.study.trial_rows import with_errors
 
-    study = stored_study(source, name, as_stored=True)
+    study = study_source(text, name).stored(as_stored=True)
     rows, seed = with_errors(study.trials), [SEED] if study.has_seeds else []
     usual = list(dict.fromkeys(["number", *study.parameters, *seed, "reward", "status", "error"]))
     if output is not None:
@@ -317,11 +317,11 @@ def export(
         click.echo(json.dumps(rows, indent=1) if as_json else as_csv(rows, usual).rstrip("\n"))
 
 
-def _copy(source: str, name: str | None, target: Path, force: bool) -> None:
+def _copy(source: Source, target: Path, force: bool) -> None:
     from conbo.study.copies import copy_study
 
     _check_new(target, force)
-    copy_study(*location(source, name, as_stored=True), target, overwrite=force)
+    copy_study(*source.location(as_stored=True), target, overwrite=force)
     click.echo(f"Wrote {target}.")
 
 

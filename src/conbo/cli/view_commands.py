@@ -12,12 +12,10 @@ from conbo.cli.study_source import (
     POLICY_ENDING,
     is_policy_file,
     leading_study,
-    open_existing,
     parse_pairs,
     parse_row,
-    stored_study,
     study_arguments,
-    unfolded_log,
+    study_source,
 )
 from conbo.cli.tables import (
     as_columns,
@@ -68,9 +66,10 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @_JSON
 def status(arguments: tuple[str, ...], name: str | None, with_model: bool, as_json: bool) -> None:
     """Show a study: its space and its trials; with --model, what the policy is worth."""
-    (source,) = leading_study(arguments)
-    log = unfolded_log(source)  # read before the study is opened, because closing it may merge the log
-    study = stored_study(source, name, as_stored=True)
+    (text,) = leading_study(arguments)
+    source = study_source(text, name)
+    log = source.unfolded_log  # read before the study is opened, because closing it may merge the log
+    study = source.stored(as_stored=True)
     trials = study.trials
     counts = Counter(trial.status for trial in trials)
     learned = conbo.open_study(study.storage, study.name).summary() if with_model and counts["completed"] else None
@@ -154,7 +153,7 @@ def policy(
 def _policy(source: str, name: str | None) -> "Policy":
     if is_policy_file(source):
         return conbo.load_policy(source)
-    return open_existing(source, name).policy()
+    return study_source(source, name).open_existing().policy()
 
 
 def _record(prediction: "Prediction") -> dict[str, Any]:
@@ -225,7 +224,7 @@ def plot(arguments: tuple[str, ...], name: str | None, output: Path | None) -> N
     source, kind = leading_study(arguments, "KIND")
     if kind not in PLOTS:
         raise click.UsageError(f"KIND must be one of {', '.join(PLOTS)}, but got '{kind}'.")
-    study = open_existing(source, name)
+    study = study_source(source, name).open_existing()
     path = output or Path(f"{kind}.html")
     LOG.info("Loading torch and the plots; this takes a few seconds.")
     draw = getattr(conbo.plots, kind.replace("-", "_"))
@@ -242,7 +241,7 @@ def plot(arguments: tuple[str, ...], name: str | None, output: Path | None) -> N
 def report(arguments: tuple[str, ...], name: str | None, output: Path) -> None:
     """Write a study as one self-contained HTML page."""
     (source,) = leading_study(arguments)
-    study = open_existing(source, name)
+    study = study_source(source, name).open_existing()
     LOG.info("Loading torch and the plots, and drawing the page; this takes some seconds.")
     conbo.report(study, output)
     click.echo(f"Wrote {output}.")
