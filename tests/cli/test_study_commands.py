@@ -224,11 +224,11 @@ def test_a_command_warns_once(conbo: Conbo, folder: Path) -> None:
         assert once not in conbo(*verb.split()).stderr
 
 
-def test_a_study_file_may_have_no_name_before_its_ending(conbo: Conbo, folder: Path) -> None:
+def test_files_may_have_no_name_before_their_ending(conbo: Conbo, folder: Path) -> None:
     (folder / "study.toml").rename(folder / ".TOML")
     assert "study.db, not yet" in conbo("check", ".TOML").stdout
-    conbo("ask", ".TOML")
-    assert "0 completed, 1 running" in conbo("status", ".TOML").stdout
+    conbo("ask", ".TOML", "-o", ".json")
+    assert "1 left for later" in conbo("tell", ".TOML", "--file", ".json", code=3).stdout
 
 
 def test_workers_join_by_storage_and_name(conbo: Conbo, folder: Path) -> None:

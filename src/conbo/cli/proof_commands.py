@@ -31,6 +31,7 @@ from conbo.cli.study_source import (
     study_source,
 )
 from conbo.cli.tables import from_rows, read_rows
+from conbo.files import ending
 
 if TYPE_CHECKING:
     from conbo.spaces import Space, Value
@@ -150,7 +151,7 @@ def compare(
 def _rule(space: "Space", text: str) -> Any:
     if is_policy_file(text):
         return conbo.load_policy(text)
-    if (path := Path(text)).suffix.lower() == ".csv":
+    if ending(path := Path(text)) == ".csv":
         return from_rows(path, read_rows(path), partial(_rule_row, space))
     return load_function(text)
 

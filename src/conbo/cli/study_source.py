@@ -16,6 +16,7 @@ import click
 
 import conbo
 from conbo.errors import SettingError, StudyError
+from conbo.files import ending
 from conbo.notices import LOG
 
 if TYPE_CHECKING:
@@ -184,12 +185,12 @@ def shell_word(text: str) -> str:
 
 def is_study_file(source: str) -> bool:
     """Whether an argument names a study file, by its ending; the case does not matter."""
-    return source.lower().endswith(STUDY_ENDING)
+    return ending(Path(source)) == STUDY_ENDING
 
 
 def is_policy_file(source: str) -> bool:
     """Whether an argument names the file of a saved policy, by its ending."""
-    return source.lower().endswith(POLICY_ENDING)
+    return ending(Path(source)) == POLICY_ENDING
 
 
 def existing_file(source: str) -> Path:

@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -131,6 +132,14 @@ def policy(
     columns of these names already.
     """
     (source,) = leading_study(arguments)
+    _check_different(
+        {
+            "the policy": Path(source) if is_policy_file(source) else None,
+            "--states": path,
+            "--output": output,
+            "--save": save,
+        }
+    )
     if path is not None and pairs:
         raise click.UsageError("--states reads the states from a file: leave --state out.")
     if output is not None:
@@ -140,14 +149,22 @@ def policy(
     if save is not None:
         check_output("a policy", save, [POLICY_ENDING])
     learned = _policy(source, name)
-    states = learned.belief.space.states
-    if save is not None:
-        learned.save(save)
+    space = learned.belief.space
     if path is not None:
         _answer_rows(learned, path, output, extrapolate, as_json)
     elif save is None or pairs:
-        prediction = learned.predict(parse_pairs("A state", states, pairs), extrapolate=extrapolate)
-        click.echo(json.dumps(_record(prediction)) if as_json else _in_lines(prediction, learned.belief.space))
+        prediction = learned.predict(parse_pairs("A state", space.states, pairs), extrapolate=extrapolate)
+        click.echo(json.dumps(_record(prediction)) if as_json else _in_lines(prediction, space))
+    if save is not None:
+        learned.save(save)
+
+
+def _check_different(files: Mapping[str, Path | None]) -> None:
+    """Raise click.UsageError if two of these files are the same, because one would replace the other."""
+    known: dict[Path, str] = {}
+    for what, path in files.items():
+        if path is not None and (other := known.setdefault(path.resolve(), what)) != what:
+            raise click.UsageError(f"{other} and {what} must be different files, but both are '{path}'.")
 
 
 def _policy(source: str, name: str | None) -> "Policy":
