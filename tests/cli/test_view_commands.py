@@ -144,13 +144,15 @@ def test_no_column_of_a_file_of_states_is_lost(conbo: Conbo, learned: library.St
     assert "'states.csv' must have at most one column without a name, but has 2." in refused
     (folder / "states.csv").write_text("demand,\n45,a\n")
     assert conbo("policy", "--states", "states.csv").stdout.splitlines()[1].startswith("45,a,")
+    (folder / "states.csv").write_text("demand,, \n45,,\n50\n")  # nothing to lose
+    assert conbo("policy", "--states", "states.csv").stdout.startswith("demand,stock,")
 
 
 def test_extrapolation_names_rows_that_are_no_state(conbo: Conbo, learned: library.Study, folder: Path) -> None:
     (folder / "states.csv").write_text("demand\n450\nmuch\n-7\nnan\n")
     refused = conbo("policy", "--states", "states.csv", "--extrapolate", code=1).stderr
     assert "must have no wrong row, but has 2:\n  line 3: 'demand' must be a number, but got 'much'." in refused
-    assert "line 5: " in refused
+    assert "\n  line 5: `10.0 <= demand <= 100.0` must hold, but got demand=nan.\n" in refused
     (folder / "states.csv").write_text("demand\n450\n100\n")
     far, edge = json.loads(conbo("policy", "--states", "states.csv", "--extrapolate", "--json").stdout)
     assert far == {**edge, "demand": 450}

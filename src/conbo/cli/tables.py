@@ -8,10 +8,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
-from conbo.errors import ConboError, PointError, SettingError, StudyError
+from conbo.errors import ConboError, PointError, SettingError, StudyError, shortened
 from conbo.files import check_no_database, ending, write_whole
 from conbo.record_fields import Fields
-from conbo.study.csv_text import csv_rows
+from conbo.study.csv_text import LONGEST_ERROR, csv_rows
 from conbo.study.spreadsheets import marked
 
 Read = TypeVar("Read")
@@ -28,12 +28,12 @@ TABLES: dict[str, tuple[str, ...]] = {
 READABLE = (".csv", ".json")
 
 
-def read_rows(path: Path, *, keep: bool = False) -> dict[str, dict[str, Any]]:
+def read_rows(path: Path, *, all_columns: bool = False) -> dict[str, dict[str, Any]]:
     """Return the rows of a CSV file, or of a JSON file with a list of objects, as dicts from columns to values.
 
     The keys of the result are the places of the rows in the file, such as "line 3". Values of a CSV file are strings;
     missing cells are None, and surplus cells are a list under the key None. Raises StudyError if two columns of a CSV
-    file have the same name. Several columns may have no name, unless all are to be kept (`keep`).
+    file have the same name; if `all_columns` are needed, also if two columns with values have none.
     """
     if ending(path) in (".parquet", ".xlsx"):
         raise SettingError(f"a table must be read from a .csv or .json file, but got '{path}'.")
@@ -41,7 +41,7 @@ def read_rows(path: Path, *, keep: bool = False) -> dict[str, dict[str, Any]]:
         columns, cells, lines = csv_rows(path)
         if twice := [name for name in columns if name and columns.count(name) > 1]:
             raise StudyError(f"'{path}' must have one column for '{twice[0]}', but has several.")
-        if keep and columns.count("") > 1:
+        if all_columns and columns.count("") > 1:
             raise StudyError(f"'{path}' must have at most one column without a name, but has {columns.count('')}.")
         return {f"line {line}": dict.fromkeys(columns) | row for line, row in zip(lines, cells, strict=True)}
     try:
@@ -65,7 +65,7 @@ def from_rows(path: Path, rows: Mapping[str, dict[str, Any]], read: Callable[[di
         try:
             results.append(read(_whole(row)))
         except ConboError as error:
-            wrong.append(f"\n  {place}: {error}")
+            wrong.append(f"\n  {place}: {shortened(str(error), LONGEST_ERROR)}")
     if wrong:
         raise StudyError(f"'{path}' must have no wrong row, but has {len(wrong)}:{''.join(wrong)}")
     return results

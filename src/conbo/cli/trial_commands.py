@@ -20,6 +20,7 @@ from conbo.cli.tables import READABLE, as_csv, check_table, exact, from_rows, nu
 from conbo.common_random_numbers import SEED
 from conbo.errors import RewardError, StudyError, TrialError, quoted
 from conbo.rounding import counted
+from conbo.study.csv_text import is_blank
 
 if TYPE_CHECKING:
     from conbo.cli.stored_study import StoredStudy
@@ -137,10 +138,9 @@ def _tell_rows(study: "StoredStudy", path: Path) -> int:
     if rows and ("number" not in columns or not {"reward", "error"} & columns.keys()):
         raise StudyError(f"'{path}' must have the columns 'number' and 'reward', but has {quoted(columns)}.")
     told = {trial.number: trial for trial in study.trials}  # the trials as they will be once the rows read are told
-    noiseless = {trial.noise is None for trial in study.trials if trial.status == "completed"}
     # all rows are read before any row is told
     parameters = study.parameters
-    known = from_rows(path, rows, lambda row: _result(study, parameters, told, noiseless, row))
+    known = from_rows(path, rows, lambda row: _result(study, parameters, told, row))
     results = [result for result in known if result is not None]
     for number, result in results:
         if isinstance(result, str):
@@ -156,20 +156,19 @@ def _result(
     study: "StoredStudy",
     parameters: "Mapping[str, Fields]",
     told: "dict[int, Trial]",
-    noiseless: set[bool],
     row: Mapping[str, Any],
 ) -> "tuple[int, Outcomes | str] | None":
     """Return the number of a row's trial, and the trial's outcomes or error; None if the row has neither.
 
     `parameters` are the records of the study's parameters by name. `told` maps numbers to trials, including results
-    from earlier rows. `noiseless` is empty until a trial is completed, then {True} if completed trials have no noise
-    variance, or {False} if they have one. Both are updated with this row's result.
+    from earlier rows, and is updated with this row's result.
 
     Raises TrialError if `told` has a different result for the trial or an error is not text, PointError if the row has
     another state, action or seed than the trial, and RewardError if this row has a noise variance and the completed
     trials have none, or vice versa.
     """
     from conbo.cli.asked_values import check_asked
+    from conbo.study.addable import are_noiseless
     from conbo.trials import unlike_before
 
     # a parameter may be called `error`
@@ -186,16 +185,14 @@ def _result(
         return number, error
     outcomes = _outcomes(study, result)
     completed = told[number].told(outcomes)
-    if noiseless not in (set(), {completed.noise is None}):
+    if are_noiseless(told.values()) not in (None, completed.noise is None):
         raise unlike_before(completed)
-    noiseless.add(completed.noise is None)
     told[number] = completed
     return number, outcomes
 
 
 def _has(row: Mapping[str, Any], column: str) -> bool:
-    cell = row.get(column)
-    return cell is not None and str(cell).strip() != ""
+    return not is_blank(row.get(column))
 
 
 def _error(row: Mapping[str, Any]) -> str | None:

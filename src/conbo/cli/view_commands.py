@@ -190,7 +190,7 @@ def _in_lines(prediction: "Prediction", space: "Space") -> str:
 
 
 def _answer_rows(learned: "Policy", path: Path, output: Path | None, extrapolate: bool, as_json: bool) -> None:
-    space, placed = learned.belief.space, read_rows(path, keep=True)
+    space, placed = learned.belief.space, read_rows(path, all_columns=True)
     added = (*space.actions, "predicted_reward", "predicted_std", "predicted_probability")
     columns = {name for row in placed.values() for name in row} - set(space.states)
     if taken := [name for name in added if name in columns]:
