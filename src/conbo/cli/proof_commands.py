@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 _EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
 _EVALUATIONS = 20
+FEWEST = 4  # least number of evaluations of two rules, because an interval needs two of each
 
 
 def _fresh_evaluations(least: int, meaning: str) -> Callable[[Command], Command]:
@@ -69,7 +70,7 @@ def _fresh_evaluations(least: int, meaning: str) -> Callable[[Command], Command]
 @click.command()
 @study_arguments("[STUDY] [OBJECTIVE]")
 @_fresh_evaluations(
-    2, "Number of evaluations, in total; in a space with states, at least 4, half of them the policy's."
+    2, f"Number of evaluations, in total; in a space with states, at least {FEWEST}, half of them the policy's."
 )
 def validate(
     arguments: tuple[str, ...],
@@ -90,6 +91,8 @@ def validate(
         refuse_options("--command", "timeout")
     source, objective = source_and_objective(arguments, command, timeout)
     study = study_source(source, name).open_existing()
+    if study.space.states and evaluations < FEWEST:
+        raise click.UsageError(f"-n must be at least {FEWEST} in a space with states, but got {evaluations}.")
     states = _states(study.space, path)
     program = checked(objective, study.space, study.common_random_numbers, list(study.outcome_constraints))
     with exits_as_errors():
@@ -102,7 +105,7 @@ def validate(
 @study_arguments("[STUDY] [RULE]")
 @click.option("--action", "pairs", multiple=True, metavar="NAME=VALUE", help="One action for all states, as the RULE.")
 @click.option("--objective", metavar="FUNCTION", help="Evaluate module:function or file.py:function in fresh states.")
-@_fresh_evaluations(4, "Number of evaluations, in total; half of them are the policy's.")
+@_fresh_evaluations(FEWEST, "Number of evaluations, in total; half of them are the policy's.")
 @click.option("--label", default="your rule", show_default=True, help="What the rule is called.")
 def compare(
     arguments: tuple[str, ...],
