@@ -188,9 +188,8 @@ def test_settings_that_changed(conbo: Conbo, folder: Path) -> None:
     for verb in ("check", "ask", "tell 1 1", "worker simulator.py:profit", "policy --state demand=50"):
         lines = conbo(*verb.split(), code=1).stderr.splitlines()
         assert lines[1:-1] == changes
-        assert verb == "ask" or lines[-1].endswith(
-            "give study.db instead of study.toml, as in `conbo status study.db`."
-        )
+        way_out = "give its storage instead of study.toml, as in `conbo status study.db`."
+        assert verb == "ask" or lines[-1].endswith(way_out)
     for verb in ("status", "export", "export --database copy.db"):  # show what is stored
         shown = conbo(*verb.split())
         rule = "study.toml has other settings than the study 'default' was begun with (stored → given):"

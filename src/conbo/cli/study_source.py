@@ -153,11 +153,12 @@ class Source:
         if as_stored:
             LOG.warning("This is the study as it is stored. %s", "\n  ".join([changed, *lines]))
             return
-        storage = "its storage" if "://" in self.file.storage else shell_word(self.file.storage)
+        storage = "URL" if "://" in self.file.storage else shell_word(self.file.storage)  # a URL may have a password
+        named = "" if name == "default" else f" --name {shell_word(name)}"
         raise StudyError(
             "\n  ".join([changed, *lines])
-            + "\nChange them back, or choose another name for a new study. To use the study as it is stored, give "
-            f"{storage} instead of {self.text}, as in `conbo status {storage}`."
+            + "\nChange them back, or choose another name for a new study. To use the study as it is stored, give its "
+            f"storage instead of {self.text}, as in `conbo status {storage}{named}`."
         )
 
 

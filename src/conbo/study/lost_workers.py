@@ -37,14 +37,14 @@ class LostWorkers(StudyRows):
         has ended. `in_hand` holds the numbers of trials to skip, such as those that `worker` already evaluates; other
         trials that are leased to `worker` may be returned, too. If `max_lost_workers` workers were lost while
         evaluating a trial, this trial is recorded as failed and skipped. Return None, too, if `enough` returns True
-        for the numbers of all trials that could be taken over, because the trials that others evaluate are enough.
+        for the numbers of all trials that could be taken over, because no trial besides the others is needed.
         """
 
         def take(connection: Connection) -> Trial | None:
             change = self._lock(connection)
             now = self._database.now(connection)
             rows = self._left_behind(connection, worker, in_hand)  # again, because another worker may have taken some
-            if enough([row.number for row in rows]):
+            if enough({row.number for row in rows}):
                 return None
             for row in rows:
                 begun = row.started is not None
@@ -62,10 +62,10 @@ class LostWorkers(StudyRows):
         left = self.left_behind(worker, in_hand)
         return self._database.write(take, lasting=False) if left and not enough(left) else None
 
-    def left_behind(self, worker: str, in_hand: Collection[int] = ()) -> list[int]:
+    def left_behind(self, worker: str, in_hand: Collection[int] = ()) -> set[int]:
         """The numbers of the trials that `worker` could take over; those in `in_hand` are skipped."""
         rows = self._database.read(lambda connection: self._left_behind(connection, worker, in_hand))
-        return [row.number for row in rows]
+        return {row.number for row in rows}
 
     def _left_behind(self, connection: Connection, worker: str, in_hand: Collection[int]) -> list[Row[Any]]:
         now = self._database.now(connection)
