@@ -55,8 +55,9 @@ _CONBO_COMPLETE=fish_source conbo > ~/.config/fish/completions/conbo.fish
 
 Only `[actions]` must be there. A relative path in `storage` starts at the folder of the study file; without `storage`,
 the trials of `study.toml` are in `study.db` beside it. The file is read by every command. If the study was begun with
-other settings, it is not changed, and an error says what differs; `status` and `export` warn instead, and show what is
-stored.
+other settings, it is not changed: commands, also `tell` and `fail`, refuse the file and say what differs; `status` and
+`export` warn instead, and show what is stored. With the storage in place of the file, every command takes the study as
+it is stored.
 """
 
 

@@ -35,6 +35,12 @@ def write_whole(path: str | Path, content: str | bytes) -> None:
         part.unlink(missing_ok=True)
 
 
+def ending(path: Path) -> str:
+    """The ending of a file's name in lower case, such as ".csv", even if the name is nothing but the ending."""
+    dot, last = path.name.rpartition(".")[1:]
+    return f"{dot}{last}".lower() if dot else ""
+
+
 def check_no_database(path: Path) -> None:
     """Raise StorageError if a file is an SQLite database, which no other file must replace."""
     if is_sqlite(path):

@@ -10,11 +10,11 @@ _kept_open: dict[tuple[int, int], int] = {}  # file descriptors that are never c
 
 def is_sqlite(path: Path) -> bool:
     """Whether a file exists and begins like an SQLite database."""
-    return path.is_file() and header(path).startswith(MAGIC)
+    return path.is_file() and read_header(path).startswith(MAGIC)
 
 
-def header(path: Path) -> bytes:
-    """The first 100 bytes of an SQLite file.
+def read_header(path: Path) -> bytes:
+    """Return the first 100 bytes of an SQLite file.
 
     If the database has a write-ahead log, SQLite may have the file open in this process. On POSIX systems, closing any
     handle of a file releases all locks that the process has on it, including those of SQLite. Other processes could

@@ -79,7 +79,8 @@ def test_options_without_effect_are_refused(conbo: Conbo, learned: Path, words: 
 
 def test_the_help_says_how_many_evaluations_are_needed(conbo: Conbo, learned: Path) -> None:
     assert "in a space with states, at least 4" in " ".join(conbo("validate", "--help").stdout.split())
-    assert "`evaluations >= 4` must hold" in conbo("validate", "simulator.py:profit", "-n", "3", code=1).stderr
+    refused = conbo("validate", "simulator.py:profit", "-n", "3", code=2).stderr
+    assert "-n must be at least 4 in a space with states, but got 3." in refused
     measuring = ("compare", "--action", "stock=60", "--objective", "simulator.py:profit")
     assert "3 is not in the range x>=4." in conbo(*measuring, "-n", "3", code=2).stderr
     conbo(*measuring, "-n", "4")

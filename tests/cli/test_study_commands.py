@@ -179,31 +179,55 @@ def test_every_verb_reports_a_mistake_in_the_study_file(
         assert message in conbo(*verb.split(), code=1).stderr
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "difference"),
-    [
-        ("high = 150", "high = 200", "space.actions.stock.high: 150.0 → 200.0"),
-        ('method = "uniform"', 'method = "uniform"\ndirection = "minimize"', "direction: 'maximize' → 'minimize'"),
-    ],
-)
-def test_settings_that_changed(conbo: Conbo, folder: Path, before: str, after: str, difference: str) -> None:
-    conbo("run", "simulator.py:profit", "-n", "4")
-    conbo("ask")
+def test_settings_that_changed(conbo: Conbo, folder: Path) -> None:
+    conbo("ask", "-n", "2")
+    conbo("tell", "0", "1")
     file = folder / "study.toml"
-    file.write_text(file.read_text().replace(before, after))
-    (folder / "trials.csv").write_text("demand,stock,reward\n20,30,1.5\n")
-    objective = "simulator.py:profit"
-    evaluating = [f"run {objective}", f"worker {objective}", f"validate {objective}", "compare --action stock=60"]
-    for verb in ["check", "ask", "tell 4 1", "fail 4", "import trials.csv", *evaluating]:
-        assert difference in conbo(*verb.split(), code=1).stderr
-    for verb in ["policy --state demand=50", "policy --save p.json", "plot policy-map", "report"]:
-        assert difference in conbo(*verb.split(), code=1).stderr
-    for verb in ("status", "export"):  # show what is stored
-        shown = conbo(verb)
-        assert difference in shown.stderr
-        assert shown.stdout == conbo(verb, "study.db").stdout
-    assert difference in conbo("export", "--database", "copy.db").stderr
-    assert len(library.open_study("study.db").trials) == 5
+    file.write_text('direction = "minimize"\n' + file.read_text().replace("high = 150", "high = 200"))
+    changes = ["  space.actions.stock.high: 150.0 → 200.0", "  direction: 'maximize' → 'minimize'"]
+    for verb in ("check", "ask", "tell 1 1", "worker simulator.py:profit", "policy --state demand=50"):
+        lines = conbo(*verb.split(), code=1).stderr.splitlines()
+        assert lines[1:-1] == changes
+        way_out = "give its storage instead of study.toml, as in `conbo status study.db`."
+        assert verb == "ask" or lines[-1].endswith(way_out)
+    for verb in ("status", "export", "export --database copy.db"):  # show what is stored
+        shown = conbo(*verb.split())
+        rule = "study.toml has other settings than the study 'default' was begun with (stored → given):"
+        assert shown.stderr.splitlines() == [f"Warning: This is the study as it is stored. {rule}", *changes]
+        assert "database" in verb or shown.stdout == conbo(verb, "study.db").stdout
+    assert [trial.status for trial in library.open_study("study.db").trials] == ["completed", "running"]
+
+
+def test_a_study_with_a_model_of_ones_own_is_told_rewards_by_its_file(conbo: Conbo, folder: Path) -> None:
+    def model(*_: object) -> None:
+        raise NotImplementedError
+
+    space = library.Space({"demand": library.Real(10, 100)}, {"stock": library.Real(0, 150)})
+    study = library.Study(space, method="uniform", model=model, storage="study.db")  # type: ignore[arg-type]
+    study.ask(3)
+    for verb in ("tell 0 1.5", "fail 1", "status", "export", "check"):
+        assert conbo(*verb.split()).stderr == ""
+    assert [trial.status for trial in study.trials] == ["completed", "failed", "running"]
+    assert "the study's model is a function" in conbo("ask", code=1).stderr
+
+
+@pytest.mark.filterwarnings("always")
+def test_a_command_warns_once(conbo: Conbo, folder: Path) -> None:
+    file = folder / "study.toml"
+    whole = file.read_text().replace('"real"', '"integer"')
+    file.write_text('constraints = ["stock <= demand - 11"]\n' + whole)
+    once = "Warning: 1 of 91 states have no feasible action and are left out of the integral over states.\n"
+    for verb in ("check", "ask -o batch.csv", "check", "run simulator.py:profit -n 2", "plot state-coverage -o p.svg"):
+        assert conbo(*verb.split()).stderr.count(once) == 1, verb
+    for verb in ("tell 0 1", "status", "export"):  # as with the storage
+        assert once not in conbo(*verb.split()).stderr
+
+
+def test_files_may_have_no_name_before_their_ending(conbo: Conbo, folder: Path) -> None:
+    (folder / "study.toml").rename(folder / ".TOML")
+    assert "study.db, not yet" in conbo("check", ".TOML").stdout
+    conbo("ask", ".TOML", "-o", ".json")
+    assert "1 left for later" in conbo("tell", ".TOML", "--file", ".json", code=3).stdout
 
 
 def test_workers_join_by_storage_and_name(conbo: Conbo, folder: Path) -> None:

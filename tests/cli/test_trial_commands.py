@@ -13,7 +13,7 @@ import pytest
 from click.testing import Result
 
 import conbo as library
-from conbo.cli.study_source import create_or_resume, parse_row
+from conbo.cli.study_source import parse_row, study_source
 from conbo.errors import StorageError
 from conbo.trials import Trial
 
@@ -300,9 +300,23 @@ def test_rows_with_other_seeds_are_refused(conbo: Conbo, folder: Path, name: str
     assert conbo("tell", "--file", name).stdout == "2 told, 0 failed, 0 left for later.\n"
 
 
+@pytest.mark.parametrize("name", ["batch.csv", "batch.json"])
+def test_large_seeds_are_compared_digit_by_digit(conbo: Conbo, folder: Path, name: str) -> None:
+    asked = 2**62 + 1
+    file = folder / "study.toml"
+    file.write_text(f"seeds = [{asked}]\n" + file.read_text())
+    conbo("ask", "-o", name)
+    (row,) = _read(folder / name)
+    for wrong in (asked - 1, asked + 1):
+        _write(folder / name, [{**row, "reward": 1, "seed": wrong}])
+        assert f"column 'seed' must have the value {asked}" in conbo("tell", "--file", name, code=1).stderr
+    _write(folder / name, [{**row, "reward": 1, "seed": 4611686018427390000}])  # of a spreadsheet
+    assert conbo("tell", "--file", name).stdout == "1 told, 0 failed, 0 left for later.\n"
+
+
 def _enqueue(*points: dict[str, Any]) -> None:
     """Make these the points of the next trials; strings stand for numbers and choices, as in a study file."""
-    study = create_or_resume("study.toml", None)
+    study = study_source("study.toml", None).create_or_resume()
     for point in points:
         values = {**parse_row(study.space.states, point), **parse_row(study.space.actions, point)}
         state = {name: values.pop(name) for name in study.space.states}

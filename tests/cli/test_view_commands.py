@@ -144,13 +144,15 @@ def test_no_column_of_a_file_of_states_is_lost(conbo: Conbo, learned: library.St
     assert "'states.csv' must have at most one column without a name, but has 2." in refused
     (folder / "states.csv").write_text("demand,\n45,a\n")
     assert conbo("policy", "--states", "states.csv").stdout.splitlines()[1].startswith("45,a,")
+    (folder / "states.csv").write_text("demand,, \n45,,\n50\n")  # nothing to lose
+    assert conbo("policy", "--states", "states.csv").stdout.startswith("demand,stock,")
 
 
 def test_extrapolation_names_rows_that_are_no_state(conbo: Conbo, learned: library.Study, folder: Path) -> None:
     (folder / "states.csv").write_text("demand\n450\nmuch\n-7\nnan\n")
     refused = conbo("policy", "--states", "states.csv", "--extrapolate", code=1).stderr
     assert "must have no wrong row, but has 2:\n  line 3: 'demand' must be a number, but got 'much'." in refused
-    assert "line 5: " in refused
+    assert "\n  line 5: `10.0 <= demand <= 100.0` must hold, but got demand=nan.\n" in refused
     (folder / "states.csv").write_text("demand\n450\n100\n")
     far, edge = json.loads(conbo("policy", "--states", "states.csv", "--extrapolate", "--json").stdout)
     assert far == {**edge, "demand": 450}
@@ -211,6 +213,27 @@ def test_a_policy_is_saved_as_json_and_never_replaces_its_study(
     assert "a file must not replace a database, but 'study.json' is one." in refused
 
 
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    [
+        ("--states states.json --save states.json", "--states and --save"),
+        ("--states states.json --save out/../p.json -o p.json", "--output and --save"),
+        ("--states states.json -o states.json", "--states and --output"),
+        ("policy.json --states states.json -o policy.json", "the policy and --output"),
+    ],
+)
+def test_a_policys_files_are_different(
+    conbo: Conbo, learned: library.Study, folder: Path, arguments: str, names: str
+) -> None:
+    (folder / "out").mkdir()
+    learned.policy().save(folder / "policy.json")
+    (folder / "states.json").write_text('[{"demand": 50}]')
+    before = {path: path.read_bytes() for path in folder.glob("*.json")}
+    refused = conbo("policy", *arguments.split(), code=2).stderr
+    assert f"{names} must be different files, but both are" in refused
+    assert {path: path.read_bytes() for path in folder.glob("*.json")} == before
+
+
 def test_the_kinds_of_plots_are_those_of_the_library() -> None:
     from conbo import plots
 
@@ -224,6 +247,16 @@ def test_plot(conbo: Conbo, learned: library.Study, folder: Path) -> None:
     assert (folder / "coverage.png").read_bytes().startswith(b"\x89PNG")
     assert "KIND must be one of acquisition" in conbo("plot", "policy_map", code=2).stderr
     assert "must be saved as .png" in conbo("plot", "policy-map", "-o", "x.gif", code=1).stderr
+
+
+@pytest.mark.parametrize("picture", ["study.png", "study.html"])
+def test_a_picture_replaces_no_database(conbo: Conbo, folder: Path, picture: str) -> None:
+    file = folder / "study.toml"
+    file.write_text(file.read_text().replace("study.db", picture))
+    conbo("run", "simulator.py:profit", "-n", "2")
+    refused = conbo("plot", "state-coverage", "-o", picture, code=1).stderr
+    assert f"a file must not replace a database, but '{picture}' is one." in refused
+    assert len(library.open_study(picture).trials) == 2
 
 
 def test_report(conbo: Conbo, learned: library.Study, folder: Path) -> None:

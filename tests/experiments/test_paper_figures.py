@@ -3,15 +3,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
 
-from conbo.errors import SettingError
+from conbo.errors import SettingError, StorageError
 from conbo.experiments import method_pictures
 from conbo.experiments.drawing import draw_comparisons, save
 from conbo.experiments.figure_drawings import DRAWINGS
 from conbo.experiments.paper_figures import FIGURES, PICTURES, known_name
 from conbo.experiments.problem_names import readable
-from conbo.experiments.run_file import Checkpoint, Run
+from conbo.experiments.run_file import Checkpoint, Run, pack
 from conbo.experiments.summary import compare
+from conbo.spaces import Real, Space
+from conbo.study import Study
 
 AT_LEAST = {
     "synthetic": 20,
@@ -51,6 +54,15 @@ def test_every_figure_has_a_drawing(name, tmp_path):
     assert len(runs) == len(figure.tasks())
     save(DRAWINGS[name](runs), tmp_path / "figure.png")
     assert (tmp_path / "figure.png").stat().st_size > 10_000
+
+
+def test_pictures_and_packs_replace_no_database(tmp_path):
+    path = tmp_path / "study.png"
+    Study(Space(actions={"x": Real(0, 1)}), storage=path)
+    with pytest.raises(StorageError, match="a file must not replace a database"):
+        save(Figure(), path)
+    with pytest.raises(StorageError, match="a file must not replace a database"):
+        pack([], path)
 
 
 @pytest.mark.parametrize("name", FIGURES)

@@ -193,6 +193,10 @@ def test_an_enqueued_point_comes_first_and_results_can_be_added(service: Running
 def test_the_total_is_never_exceeded(service: Running) -> None:
     assert len(ask(service, n=3, evaluations=2)["trials"]) == 2
     assert ask(service, evaluations=2)["trials"] == []
+    service.post(f"{STUDY}/trials", {"state": {"demand": 60}, "action": {"stock": 70}})
+    assert ask(service, evaluations=2)["trials"] == []
+    assert ask(service, n=2, evaluations=3)["trials"][0]["action"] == {"stock": 70.0}
+    assert ask(service, evaluations=3)["trials"] == []
 
 
 def test_create_a_study_with_constrained_outcomes(service: Running) -> None:

@@ -29,5 +29,14 @@ def test_whole_numbers_are_seeds(cell: object) -> None:
 
 @pytest.mark.parametrize("cell", ["", None, "7.5", "-1", "nan", "inf", True, str(2**63), "9" * 400, "9" * 5000])
 def test_what_is_no_seed(cell: object) -> None:
-    with pytest.raises(PointError, match=r"a seed must be a whole number from 0 to 2\*\*63 - 1, but got"):
+    with pytest.raises(PointError, match=r"a seed must be a whole number from 0 to 2\*\*63 - 1, but got") as raised:
         seed_in(cell)
+    assert len(str(raised.value)) < 300
+
+
+@pytest.mark.parametrize("cell", ["4611686018427387905.0", "4.611686018427387905e18", 2.0**62, 2.0**53])
+def test_seeds_that_may_have_been_rounded(cell: object) -> None:
+    with pytest.raises(PointError, match=r"a seed must have all its digits if it is 2\*\*53 or more, but got"):
+        seed_in(cell)
+    assert seed_in("4611686018427387905") == 4611686018427387905
+    assert seed_in("9.007199254740991e15") == 2**53 - 1

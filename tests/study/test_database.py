@@ -447,7 +447,7 @@ def test_a_file_that_grows_while_it_is_looked_at_is_not_cut_off(
         writer.execute("CREATE TABLE t (x)")
         before = path.read_bytes()
         writer.execute("INSERT INTO t VALUES (zeroblob(30000))")
-    after, look = path.read_bytes(), sqlite_file.header
+    after, look = path.read_bytes(), sqlite_file.read_header
     # a checkpoint writes the first page, which has the new number of pages, before the others
     contents = iter([after[:4096] + before[4096:], after])
 
@@ -456,7 +456,7 @@ def test_a_file_that_grows_while_it_is_looked_at_is_not_cut_off(
         return look(file)
 
     with monkeypatch.context() as patched:
-        patched.setattr(sqlite_file, "header", write_and_look)
+        patched.setattr(sqlite_file, "read_header", write_and_look)
         assert not is_cut_off(str(path))
     assert not is_cut_off(str(path))
     path.write_bytes(after[:-1])

@@ -1,5 +1,6 @@
 """Trials, earlier results and tables of a policy as dataframes of several libraries."""
 
+import re
 import subprocess
 import sys
 from typing import Any
@@ -156,6 +157,20 @@ def test_other_columns_may_hold_arrays(policy: Policy) -> None:
     assert policy.table(states)["trace"].to_list()[0] is traces[0]
 
 
+@pytest.mark.parametrize("column", ["s", "k", "reward", "noise", "outcome:wait"])
+@pytest.mark.parametrize("cell", [np.arange(3), [1, 2]])
+def test_a_column_that_is_read_holds_no_arrays(column: str, cell: Any) -> None:
+    frame = pandas.DataFrame({"s": [0.25, 0.75], "k": "a", "x": 0.5, "n": 2, "reward": 1.0})
+    with pytest.raises(StudyError, match=rf"\n  row 2: .* must be .*, but got {re.escape(repr(cell))}"):
+        new_study().add_trials(frame.assign(**{column: pandas.Series([cell, cell])}))
+
+
+def test_rows_whose_status_is_an_array_are_skipped(caplog: pytest.LogCaptureFixture) -> None:
+    frame = pandas.DataFrame({"s": [0.25], "k": "a", "x": 0.5, "n": 2, "reward": 1.0})
+    assert new_study().add_trials(frame.assign(status=pandas.Series([np.arange(3)]))) == 0
+    assert "were skipped: 1 '[0 1 2]'." in caplog.text
+
+
 def test_whole_choices_among_floats_become_floats_in_polars() -> None:
     space = Space(states={"k": Categorical([1, 2.5])}, actions={"x": Categorical([2**53 + 1, 0.5])})
     study, other = Study(space, method="uniform"), Study(space, method="uniform")
@@ -209,6 +224,7 @@ def test_states_of_a_table_must_be_in_the_space(policy: Policy) -> None:
 @pytest.mark.parametrize("package", ["narwhals", "pandas"])
 def test_without_the_extra(package: str) -> None:
     code = f"""
+import re
 import sys
 sys.modules[{package!r}] = None  # as if it were not installed
 import conbo

@@ -76,26 +76,30 @@ def test_the_text_of_an_error_comes_from_where_it_happened(failing: Any, error: 
 
 
 class Homeless:
-    """An objective whose module only this process has."""
+    """An objective whose module only this process can import."""
+
+    def __init__(self, why: BaseException) -> None:
+        self.why = why
 
     def __call__(self, state: dict[str, Any], action: dict[str, Any]) -> float:
         return 1.0
 
     def __reduce__(self) -> Any:
-        return not_there, ()
+        return cannot_be_imported, (self.why,)
 
 
-def not_there() -> None:
-    raise ModuleNotFoundError("No module named 'simulator'")
+def cannot_be_imported(why: BaseException) -> None:
+    raise why
 
 
-def test_an_objective_that_a_worker_process_cannot_load() -> None:
+@pytest.mark.parametrize("why", [ModuleNotFoundError("No module named 'simulator'"), SystemExit("no license")])
+def test_an_objective_that_a_worker_process_cannot_load(why: BaseException) -> None:
     study = new_study()
     with pytest.raises(ConboError, match="failed 10 times in a row: the objective cannot be loaded"):
-        study.run(Homeless(), 3, workers=2, progress=False)
+        study.run(Homeless(why), 3, workers=2, progress=False)
     rule = "the objective cannot be loaded in a worker process: "
     errors = {trial.error for trial in study.trials if trial.status == "failed"}  # the last may still be running
-    assert errors == {f"{rule}ModuleNotFoundError: No module named 'simulator'"}
+    assert errors == {f"{rule}{type(why).__name__}: {why}"}
 
 
 def test_long_texts_are_cut(tmp_path: Path) -> None:
@@ -114,7 +118,7 @@ def test_long_texts_are_cut(tmp_path: Path) -> None:
         assert sum(path.stat().st_size for path in tmp_path.glob(f"{failing.__name__}.db*")) < 1_000_000
     assert study.trials[0].error.startswith("ValueError: first words")
     assert " characters cut …] xxx" in study.trials[0].error
-    assert study.trials[0].error.endswith("xxxlast words (test_error_texts.py, line 106)")
+    assert study.trials[0].error.endswith("xxxlast words (test_error_texts.py, line 110)")
 
 
 class Goodbye(SystemExit):

@@ -144,18 +144,19 @@ def test_intervals_scale_with_rewards_whose_squares_are_no_numbers(factor: float
     assert intervals_of(factor, tmp_path / "scaled.db") == pytest.approx(usual, rel=1e-5)
 
 
-def test_what_is_measured_survives_an_interrupt() -> None:
+@pytest.mark.parametrize("in_executor", [False, True])
+def test_what_is_measured_survives_an_interrupt(in_executor: bool) -> None:
     calls = []
 
     def interrupted(state: Any, action: Any) -> float:
         calls.append(state)
         if len(calls) == 6:
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt  # a terminal sends it to the processes of an executor, too
         return profit(state, action)
 
     own = one_state()
-    with pytest.raises(KeyboardInterrupt):
-        own.validate(interrupted, 8)
+    with ThreadPoolExecutor(1) as threads, pytest.raises(KeyboardInterrupt):
+        own.validate(interrupted, 8, executor=threads if in_executor else None)
     (kept,) = own.validations()
     assert kept.evaluations == 5
     assert kept.failed == 0

@@ -135,6 +135,20 @@ def test_what_is_handed_back_is_free(study: Study) -> None:
     assert study.trials[by_hand.number].leased is False
 
 
+def test_what_others_take_over_in_the_same_moment_may_be_enough(study: Study) -> None:
+    leased(study, GONE, n=3)
+    other, asked = worker_name(), list[set[int]]()
+
+    def enough(left: Any) -> bool:
+        asked.append(left)
+        if len(asked) == 1:
+            assert taken_over(study, other) == 0
+        return len(left) < 3
+
+    assert records_of(study).take_over(worker_name(), LONG, (), enough=enough) is None
+    assert asked == [{0, 1, 2}, {1, 2}]
+
+
 def test_a_trial_that_outlives_too_many_workers_has_failed(study: Study) -> None:
     records = records_of(study)
     begun(study, GONE)

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from conbo.optimizer import Optimizer
 from conbo.spaces import Categorical, Real, Space
 from conbo.study import Study
 from conbo.study.workers import worker_name
+from forked_processes import forked
 
 SPACE = Space(states={"s": Real(0, 1)}, actions={"x": Real(0, 1)})
 
@@ -410,6 +412,53 @@ def test_ctrl_c_that_reaches_an_executor_s_evaluation_interrupts_the_run() -> No
     assert study.trials == never_interrupted.trials
 
 
+def uninterrupted(begun: Path, state: dict[str, Any], action: dict[str, Any]) -> float:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in a function of C, which no signal ends
+    begun.touch()
+    time.sleep(60)
+    return 1.0
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs signals")
+def test_ctrl_c_that_ends_an_idle_process_of_a_pool_interrupts_the_run(tmp_path: Path) -> None:
+    study, begun = uniform(), tmp_path / "begun"
+    with ProcessPoolExecutor(2, forked()) as pool:
+        list(pool.map(time.sleep, [0.1] * 2))  # starts both
+
+        def interrupt() -> None:
+            while not begun.exists():
+                time.sleep(0.01)
+            for number in (os.getpid(), *pool._processes):  # a terminal sends it to all
+                os.kill(number, signal.SIGINT)
+
+        threading.Thread(target=interrupt).start()
+        summary = study.run(partial(uninterrupted, begun), 9, executor=pool, workers=1, progress=False)
+        with pytest.raises(BrokenExecutor):
+            pool.submit(abs, 1)
+    assert (summary.completed, summary.failed, summary.stopped) == (0, 0, "interrupted")
+    study.run(reward, 2, progress=False)
+    assert statuses(study) == ["completed"] * 2
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs signals")
+def test_ctrl_c_between_two_evaluations_in_a_pool_interrupts_the_run() -> None:
+    class Interrupted(ProcessPoolExecutor):
+        def submit(self, *call: Any, **named: Any) -> Any:  # type: ignore[override]
+            if len(study.trials) == 2:
+                os.kill(os.getpid(), signal.SIGINT)
+                for process in self._processes.values():
+                    os.kill(process.pid, signal.SIGINT)
+                self._executor_manager_thread.join()  # type: ignore[attr-defined]  # it sees that the pool is broken
+            return super().submit(*call, **named)
+
+    study = uniform()
+    with Interrupted(1, forked()) as pool:
+        summary = study.run(reward, 9, executor=pool, progress=False)
+    assert (summary.completed, summary.failed, summary.stopped) == (1, 0, "interrupted")
+    assert statuses(study) == ["completed", "running"]
+    assert study.run(reward, 2, progress=False).completed == 1
+
+
 def test_results_of_the_last_moment_are_kept() -> None:
     study, interrupted = uniform(), threading.Event()
 
@@ -515,6 +564,24 @@ def test_a_run_evaluates_no_more_of_what_was_handed_back_or_enqueued_than_is_mis
     assert study.run(reward, **ends, progress=False).completed == 0
     assert statuses(study) == ["completed"] * 3 + ["running"] * 2
     assert study.run(reward, 5, progress=False).completed == 2
+
+
+@pytest.mark.parametrize("ends", [{"evaluations": 2}, {"budget": 2.0}])
+def test_runs_at_once_evaluate_no_more_of_it_than_is_missing(ends: dict[str, Any], tmp_path: Path) -> None:
+    def another() -> Study:
+        return uniform(storage=tmp_path / "study.db", cost=lambda s, x: 1.0)
+
+    def evaluate(state: dict[str, Any], action: dict[str, Any]) -> float:
+        if another().run(reward, **ends, max_seconds=0.2, progress=False).completed:
+            others.append(action)
+        return reward(state, action)
+
+    study, others = another(), list[Any]()
+    study.run(reward, 9, batch=4, callbacks=[lambda study, trial: study.stop()], progress=False)
+    study.enqueue({"s": 0.5}, {"x": 0.5})
+    assert study.run(evaluate, **ends, progress=False).completed == 1
+    assert not others
+    assert statuses(study) == ["completed"] * 2 + ["running"] * 3
 
 
 def test_a_late_result_is_counted(tmp_path: Path) -> None:

@@ -101,6 +101,28 @@ def test_every_bad_row_is_named_and_nothing_is_imported(tmp_path: Path) -> None:
     assert study.trials == ()
 
 
+def test_what_is_said_about_a_row_is_not_much_longer_than_a_line(tmp_path: Path) -> None:
+    long = "9" * 4000
+    with pytest.raises(StudyError) as raised:
+        new_study().import_csv(
+            written(
+                tmp_path / "bad.csv", "s,k,x,n,reward", f"{long},a,1,1,1", f"0.5,a,1,{long},1", f"0.5,a,x{long},1,1"
+            )
+        )
+    _, *rows = str(raised.value).splitlines()
+    assert [row[:11] for row in rows] == ["  line 2: `", "  line 3: `", "  line 4: '"]
+    assert all(300 < len(row) < 600 for row in rows)
+
+
+def test_columns_with_neither_names_nor_values_are_ignored(tmp_path: Path) -> None:
+    study = new_study()
+    assert study.import_csv(written(tmp_path / "a.csv", "s,,k,x,n,reward,,", "0.5,,a,1,1,1.0,,", "0.5,,a,1,1,1.0")) == 2
+    with pytest.raises(StudyError, match=r"line 2: there must be a column for every value, but got \['7'\] beyond"):
+        study.import_csv(written(tmp_path / "b.csv", "s,k,x,n,reward,", "0.5,a,1,1,1.0,,7"))
+    with pytest.raises(StudyError, match="with a line of column names, but it is empty"):
+        study.import_csv(written(tmp_path / "c.csv", ",,", ",,"))
+
+
 def test_a_file_that_is_not_utf_8(tmp_path: Path) -> None:
     path = tmp_path / "latin.csv"
     path.write_bytes("s,k,x,n,reward,note\n0.5,a,1,1,1.0,Müller\n".encode("latin-1"))

@@ -56,8 +56,9 @@ def test_a_run_with_enough_trials_leaves_the_queue_alone_while_others_evaluate()
     study.ask(lease=600)
     study.enqueue(*GUESS)
     assert study.run(reward, 2, progress=False).completed == 0
+    assert study.run(reward, 3, max_seconds=0.1, progress=False).completed == 0
     assert study.trials[3].is_enqueued
-    assert study.run(reward, 3, progress=False).completed == 1
+    assert study.run(reward, 4, max_seconds=0.5, progress=False).completed == 1
 
 
 def test_who_asks_gets_enqueued_trials_first() -> None:

@@ -11,12 +11,14 @@ from typing import Any
 
 from conbo.errors import PointError
 from conbo.record_fields import Fields
+from conbo.study.csv_text import is_blank
 from conbo.trials import Trial
 
 # differences between a number in a file and the asked one, as fractions of the parameter's range
 MOST_ROUNDED = 0.01  # largest difference that rounding may cause
 NEGLIGIBLE = 1e-6  # largest difference that is ignored even if it is not due to rounding, such as single precision
-SPREADSHEET = 1e-14  # largest relative difference due to the fifteen significant digits that spreadsheets keep
+SPREADSHEET_DIGITS = 15  # number of significant digits that spreadsheets keep
+SPREADSHEET = 1e-14  # largest relative difference due to these digits
 
 _SEED = Fields.of({"type": "integer"})  # stands for the record of a parameter
 
@@ -28,7 +30,7 @@ def check_asked(trial: Trial, row: Mapping[str, Any], parameters: Mapping[str, F
     """
     for name, value in trial.point.items():
         cell = row.get(name)
-        if cell not in (None, "") and not _agrees(parameters.get(name, _SEED), value, cell):
+        if not is_blank(cell) and not _agrees(parameters.get(name, _SEED), value, cell):
             asked = f"the value {value!r}, which was asked for in trial {trial.number}"
             raise PointError(f"column '{name}' must have {asked}, or be left out, but has {cell!r}.")
 
@@ -46,6 +48,8 @@ def _agrees(parameter: Fields, value: Any, cell: Any) -> bool:
     except ValueError:
         return False
     if parameter.text("type") != "real":
+        if text.isdecimal() and len(text.rstrip("0")) > SPREADSHEET_DIGITS:
+            return int(text) == value  # with all its digits
         return math.isclose(number, value, rel_tol=SPREADSHEET)
     apart = _distance(parameter, value, number)
     return apart <= NEGLIGIBLE or (apart <= MOST_ROUNDED and _rounds_to(value, text))

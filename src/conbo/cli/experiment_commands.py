@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from conbo.files import ending
+
 if TYPE_CHECKING:
     from conbo.experiments.runner import Task
     from conbo.experiments.sweep import Changed
@@ -259,7 +261,7 @@ def _check_picture(path: Path) -> None:
     """Raise UsageError if scores cannot be drawn in a file with this ending."""
     from conbo.experiments.drawing import endings
 
-    if path.suffix.lower() not in endings():
+    if ending(path) not in endings():
         raise click.UsageError(f"a picture must be saved as one of {', '.join(endings())}, but got '{path}'.")
 
 

@@ -25,12 +25,13 @@ from conbo.cli.study_source import (
     Command,
     is_policy_file,
     leading_study,
-    open_existing,
     parse_pairs,
     parse_row,
     study_arguments,
+    study_source,
 )
 from conbo.cli.tables import from_rows, read_rows
+from conbo.files import ending
 
 if TYPE_CHECKING:
     from conbo.spaces import Space, Value
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 _EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
 _EVALUATIONS = 20
+FEWEST = 4  # least number of evaluations of two rules, because an interval needs two of each
 
 
 def _fresh_evaluations(least: int, meaning: str) -> Callable[[Command], Command]:
@@ -68,7 +70,7 @@ def _fresh_evaluations(least: int, meaning: str) -> Callable[[Command], Command]
 @click.command()
 @study_arguments("[STUDY] [OBJECTIVE]")
 @_fresh_evaluations(
-    2, "Number of evaluations, in total; in a space with states, at least 4, half of them the policy's."
+    2, f"Number of evaluations, in total; in a space with states, at least {FEWEST}, half of them the policy's."
 )
 def validate(
     arguments: tuple[str, ...],
@@ -88,7 +90,9 @@ def validate(
     if command is None:
         refuse_options("--command", "timeout")
     source, objective = source_and_objective(arguments, command, timeout)
-    study = open_existing(source, name)
+    study = study_source(source, name).open_existing()
+    if study.space.states and evaluations < FEWEST:
+        raise click.UsageError(f"-n must be at least {FEWEST} in a space with states, but got {evaluations}.")
     states = _states(study.space, path)
     program = checked(objective, study.space, study.common_random_numbers, list(study.outcome_constraints))
     with exits_as_errors():
@@ -101,7 +105,7 @@ def validate(
 @study_arguments("[STUDY] [RULE]")
 @click.option("--action", "pairs", multiple=True, metavar="NAME=VALUE", help="One action for all states, as the RULE.")
 @click.option("--objective", metavar="FUNCTION", help="Evaluate module:function or file.py:function in fresh states.")
-@_fresh_evaluations(4, "Number of evaluations, in total; half of them are the policy's.")
+@_fresh_evaluations(FEWEST, "Number of evaluations, in total; half of them are the policy's.")
 @click.option("--label", default="your rule", show_default=True, help="What the rule is called.")
 def compare(
     arguments: tuple[str, ...],
@@ -130,7 +134,7 @@ def compare(
     if command is None:
         refuse_options("--command", "timeout")
     source, *rules = leading_study(arguments) if pairs else leading_study(arguments, "RULE")
-    study = open_existing(source, name)
+    study = study_source(source, name).open_existing()
     rule = parse_pairs("An action", study.space.actions, pairs) if pairs else _rule(study.space, rules[0])
     evaluated: AnyObjective | None = Program(command, timeout) if command is not None else None
     if objective is not None:
@@ -150,7 +154,7 @@ def compare(
 def _rule(space: "Space", text: str) -> Any:
     if is_policy_file(text):
         return conbo.load_policy(text)
-    if (path := Path(text)).suffix.lower() == ".csv":
+    if ending(path := Path(text)) == ".csv":
         return from_rows(path, read_rows(path), partial(_rule_row, space))
     return load_function(text)
 

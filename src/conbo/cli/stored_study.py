@@ -22,9 +22,9 @@ class StoredStudy:
 
     def __init__(self, storage: str, name: str) -> None:
         self.storage, self.name = storage, name
-        self._records, settings = open_stored(storage, name)
+        self._records, self.settings = open_stored(storage, name)
         with errors_about(self._records.origin):
-            stored = Fields.of(settings)
+            stored = Fields.of(self.settings)
             self.direction = stored.text("direction", get_args(Direction))
             self.method = _method(stored)
             self.seed = stored.whole("seed", most=LARGEST_SEED)

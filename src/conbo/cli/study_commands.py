@@ -22,14 +22,13 @@ from conbo.cli.objectives import (
 from conbo.cli.study_file import TEMPLATE, read_study_file
 from conbo.cli.study_source import (
     STUDY_FILE,
-    create_or_resume,
+    Source,
     existing_file,
     is_study_file,
     leading_study,
     shell_word,
-    stored_names,
-    stored_study,
     study_arguments,
+    study_source,
 )
 from conbo.cli.tables import as_columns, parameter_rows
 from conbo.files import write_whole
@@ -66,22 +65,21 @@ def check(arguments: tuple[str, ...], name: str | None) -> None:
 
     If the study exists already, its settings must agree with the file.
     """
-    (source,) = leading_study(arguments)
-    _check_ending(source)
-    study_file = read_study_file(existing_file(source))
-    own_name = name or study_file.name
-    begun = own_name in stored_names(study_file.storage)
-    completed = sum(t.status == "completed" for t in study_file.study(name).trials) if begun else 0
-    kept = (
-        f"{study_file.storage}, with {counted(completed, 'evaluation')}" if begun else f"{study_file.storage}, not yet"
-    )
+    (text,) = leading_study(arguments)
+    _check_ending(text)
+    study_file = read_study_file(existing_file(text))
+    source = Source(text, name, study_file)
+    kept = "not yet"
+    if source.is_begun:
+        completed = sum(trial.status == "completed" for trial in source.stored().trials)
+        kept = f"with {counted(completed, 'evaluation')}"
     rows = [
-        ("study", f"{own_name}, {study_file.direction} by {study_file.method}"),
+        ("study", f"{name or study_file.name}, {study_file.direction} by {study_file.method}"),
         *parameter_rows(study_file.space.to_dict()),
-        ("kept in", kept),
+        ("kept in", f"{study_file.storage}, {kept}"),
     ]
     click.echo(as_columns(rows))
-    click.echo(f"{source} is right.")
+    click.echo(f"{text} is right.")
 
 
 def _check_ending(source: str) -> None:
@@ -192,14 +190,12 @@ def run(
 
     With a study file, the first run creates the study, and later runs continue it, however the last one ended.
     """
-    source, objective = source_and_objective(arguments, command, timeout)
-    if is_study_file(source):
-        study_file = read_study_file(existing_file(source))
-        needed = study_file.needed
-        checked(objective, study_file.space, study_file.has_seeds, needed)  # checked before the study is created
-    else:
-        needed = stored_study(source, name).needed
-    study = create_or_resume(source, name, device)
+    text, objective = source_and_objective(arguments, command, timeout)
+    source = study_source(text, name)
+    needed = source.needed
+    if source.file is not None:  # checked before the study is created
+        checked(objective, source.file.space, source.file.has_seeds, needed)
+    study = source.create_or_resume(device)
     if command is None:
         settings["timeout"] = timeout
     return _run(study, objective, needed, as_json, sys.stderr.isatty() and not as_json, **settings)
@@ -229,8 +225,8 @@ def worker(
     The study must exist: STUDY is its file, or the storage that all workers reach. Start as many workers as you like,
     on any machine, at any time, and stop them as you like: another worker takes over the trials of a stopped one.
     """
-    source, objective = source_and_objective(arguments, command, timeout)
-    stored = stored_study(source, name)
+    text, objective = source_and_objective(arguments, command, timeout)
+    stored = study_source(text, name).stored()
     study = conbo.open_study(stored.storage, stored.name, device=device)
     if command is None:
         settings["timeout"] = timeout

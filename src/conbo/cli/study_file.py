@@ -5,6 +5,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,6 +65,19 @@ class StudyFile:
         given = {key: getattr(self, key) for key in ("state_distribution", "outcome_constraints", *_SIMPLE)}
         return {key: value for key, value in given.items() if value is not None}
 
+    @cached_property
+    def record(self) -> dict[str, Any]:
+        """The settings as a study stores them; they are all checked when this is first read, without torch."""
+        from conbo.study.description import Settings, storable
+
+        return storable(Settings.of(conbo.Optimizer(self.space, **self.settings), self.method))
+
+    def changed_settings(self, stored: Mapping[str, Any]) -> list[str]:
+        """List the settings of a stored study that this file changes, as lines such as `seed: 1 → 2`."""
+        from conbo.study.stored import MAY_BE_LEFT_OUT, changed_settings
+
+        return changed_settings(stored, self.record, [key for key in MAY_BE_LEFT_OUT if key not in self.settings])
+
     def study(self, name: str | None = None, device: str = "cpu") -> "Study":
         """Create or resume the study; `name` replaces the name in the file."""
         return conbo.Study(self.space, name=name or self.name, storage=self.storage, device=device, **self.settings)
@@ -74,7 +88,7 @@ def read_study_file(path: Path) -> StudyFile:
     with _errors_name(path):
         found = _study_file(path, _read(path))
         check_study_name(found.name)
-        conbo.Optimizer(found.space, **found.settings)  # checks all other settings, and does not import torch
+        _ = found.record  # checks all other settings
         return found
 
 

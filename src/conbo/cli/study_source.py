@@ -6,7 +6,9 @@ The source of a study is a study file, which ends in .toml, or a storage: an SQL
 import shlex
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,6 +16,7 @@ import click
 
 import conbo
 from conbo.errors import SettingError, StudyError
+from conbo.files import ending
 from conbo.notices import LOG
 
 if TYPE_CHECKING:
@@ -53,33 +56,127 @@ def leading_study(arguments: Sequence[str], *names: str) -> tuple[str, ...]:
     raise click.UsageError(f"Expected {expected}, but got {' '.join(arguments) or 'nothing'}.")
 
 
-def create_or_resume(source: str, name: str | None, device: str = "cpu") -> "Study":
-    """Create or resume the study that a study file describes, or open an existing study of a storage."""
-    if not is_study_file(source):
-        return open_existing(source, name, device)
-    study_file = _study_file(source)
-    _name_distant_storage(source, study_file.storage)
-    return study_file.study(name, device)
+@dataclass(frozen=True)
+class Source:
+    """The study that a command is for: what its arguments say, and the content of a study file among them."""
+
+    text: str  # the study file or the storage, as it was given
+    name: str | None  # the name of the study, if it was given
+    file: "StudyFile | None"  # None if the source is a storage
+
+    @property
+    def needed(self) -> list[str]:
+        """The names of the outcomes that must be told with every reward."""
+        return self.stored().needed if self.file is None else self.file.needed
+
+    def create_or_resume(self, device: str = "cpu") -> "Study":
+        """Create or resume the study of a study file, or open an existing study of a storage."""
+        return self.open_existing(device) if self.file is None else self.file.study(self.name, device)
+
+    def open_existing(self, device: str = "cpu") -> "Study":
+        """Open the existing study; raise the errors of `location`, and StudyError if its model cannot be built."""
+        return conbo.open_study(*self.location(), device=device)
+
+    def stored(self, *, as_stored: bool = False) -> "StoredStudy":
+        """Read settings and trials of the existing study, without its model; raise the errors of `location`.
+
+        With `as_stored`, other settings in the study file are warned about instead.
+        """
+        from conbo.cli.stored_study import StoredStudy  # imports SQLAlchemy, which `conbo --help` must not
+
+        study = StoredStudy(*self._find())
+        self._compare(study.name, study.settings, as_stored)
+        return study
+
+    def location(self, *, as_stored: bool = False) -> tuple[str, str]:
+        """Return the storage and the name of the existing study.
+
+        The name is the first of these that applies:
+
+        - The given one.
+        - The name in the study file, if the source is a study file.
+        - The name of the study in the storage, if there is exactly one.
+        - "default".
+
+        Raises StudyError or StorageError if the study does not exist, and SettingError if the source is a storage with
+        several studies, no name is given, and none of the studies is called "default". Raises StudyError if the study
+        was begun with other settings than those of the study file; with `as_stored`, this is a warning.
+        """
+        from conbo.study.stored import open_stored
+
+        storage, name = self._find()
+        if self.file is not None:
+            self._compare(name, open_stored(storage, name)[1], as_stored)
+        return storage, name
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether the study of a study file exists."""
+        from conbo.study.stored import names_in
+
+        return self.file is not None and (self.name or self.file.name) in names_in(self.file.storage)
+
+    @property
+    def unfolded_log(self) -> str | None:
+        """Name of an SQLite file's write-ahead log if the log may hold changes that the file lacks, else None.
+
+        It is None, too, if the study is not stored in an SQLite file.
+        """
+        from conbo.study.database import Database
+        from conbo.study.sqlite_file import log_size
+
+        path = Database(self.text if self.file is None else self.file.storage).path
+        return f"{Path(path).name}-wal" if path is not None and log_size(path) else None
+
+    def _find(self) -> tuple[str, str]:
+        """Return the storage and the name of the study, which may not exist under this name."""
+        if self.file is not None:
+            from conbo.study.stored import names_in
+
+            if not names_in(self.file.storage):
+                word = shell_word(self.text)
+                run, ask = f"`conbo run {word} simulator.py:reward`", f"`conbo ask {word}`"
+                raise StudyError(f"{self.text} has not been run yet: {run} begins it, {ask} asks for the first point.")
+            return self.file.storage, self.name or self.file.name
+        if self.name is not None:
+            return self.text, self.name
+        names = conbo.study_names(self.text)
+        if len(names) > 1 and "default" not in names:
+            raise SettingError(f"--name must say which study of '{self.text}' is meant: {', '.join(names)}.")
+        return self.text, names[0] if len(names) == 1 else "default"
+
+    def _compare(self, name: str, stored: Mapping[str, Any], as_stored: bool) -> None:
+        """Raise StudyError if the study file has other settings; with `as_stored`, print a warning instead."""
+        if self.file is None or not (lines := self.file.changed_settings(stored)):
+            return
+        changed = f"{self.text} has other settings than the study {name!r} was begun with (stored → given):"
+        if as_stored:
+            LOG.warning("This is the study as it is stored. %s", "\n  ".join([changed, *lines]))
+            return
+        storage = "URL" if "://" in self.file.storage else shell_word(self.file.storage)  # a URL may have a password
+        named = "" if name == "default" else f" --name {shell_word(name)}"
+        raise StudyError(
+            "\n  ".join([changed, *lines])
+            + "\nChange them back, or choose another name for a new study. To use the study as it is stored, give its "
+            f"storage instead of {self.text}, as in `conbo status {storage}{named}`."
+        )
 
 
-def open_existing(source: str, name: str | None, device: str = "cpu") -> "Study":
-    """Open the existing study of a study file or of a storage.
+def study_source(text: str, name: str | None) -> Source:
+    """Read the study file, if the source of a study is one, and return what commands do with the study.
 
-    Raises StudyError or StorageError if the study does not exist, StudyError if it was begun with other settings than
-    those of the study file, and SettingError if the study file does not exist, or if no name is given and it is not
-    clear which study of the storage is meant.
+    Raises SettingError if the study file does not exist or is invalid.
     """
-    return conbo.open_study(*location(source, name), device=device)
+    if not is_study_file(text):
+        return Source(text, name, None)
+    from conbo.bound_states import InfeasibleStatesWarning
+    from conbo.cli.study_file import read_study_file  # not needed if the source is a storage
 
-
-def stored_study(source: str, name: str | None, *, as_stored: bool = False) -> "StoredStudy":
-    """Read settings and trials of an existing study, without its model; raise the same errors as `open_existing`.
-
-    With `as_stored`, other settings in the study file are warned about instead.
-    """
-    from conbo.cli.stored_study import StoredStudy  # imports SQLAlchemy, which `conbo --help` must not
-
-    return StoredStudy(*location(source, name, as_stored=as_stored))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", InfeasibleStatesWarning)  # given by what creates or opens the study
+        file = read_study_file(existing_file(text))
+    _name_distant_storage(text, file.storage)
+    return Source(text, name, file)
 
 
 def shell_word(text: str) -> str:
@@ -87,84 +184,21 @@ def shell_word(text: str) -> str:
     return subprocess.list2cmdline([text]) if sys.platform == "win32" else shlex.quote(text)
 
 
-def location(source: str, name: str | None, *, as_stored: bool = False) -> tuple[str, str]:
-    """Return the storage and the name of the study; the source is a study file or a storage.
-
-    The name is the first of these that applies:
-
-    - `name`, if it is given.
-    - The name in the study file, if the source is a study file.
-    - The name of the study in the storage, if there is exactly one.
-    - "default".
-
-    Raises StudyError if the storage of a study file has no study yet, or if the study was begun with other settings
-    than those of the file; with `as_stored`, for commands that show what is stored, this is a warning. Raises
-    SettingError if `name` is None and the source is a storage with several studies, none of which is called "default".
-    """
-    if is_study_file(source):
-        study_file = _study_file(source)
-        _name_distant_storage(source, study_file.storage)
-        names, own = stored_names(study_file.storage), name or study_file.name
-        if not names:
-            word = shell_word(source)
-            raise StudyError(
-                f"{source} has not been run yet: `conbo run {word} simulator.py:reward` begins it, or `conbo ask "
-                f"{word}` asks for the first point."
-            )
-        if own in names:
-            _compare_settings(study_file, own, as_stored)
-        return study_file.storage, own
-    if name is not None:
-        return source, name
-    names = conbo.study_names(source)
-    if len(names) > 1 and "default" not in names:
-        raise SettingError(f"--name must say which study of '{source}' is meant: {', '.join(names)}.")
-    return source, names[0] if len(names) == 1 else "default"
-
-
-def stored_names(storage: str) -> list[str]:
-    """The names of the studies in a storage; empty if the storage does not exist."""
-    from conbo.study.database import Database
-
-    return conbo.study_names(storage) if Database(storage).exists() else []
-
-
-def unfolded_log(source: str) -> str | None:
-    """Return the name of an SQLite file's write-ahead log if the log may hold changes that the file lacks, else None.
-
-    The source is this SQLite file, or a study file that stores its study there. For any other storage, return None.
-    """
-    from conbo.study.sqlite_file import log_size
-
-    path = _database_file(source)
-    return f"{Path(path).name}-wal" if path is not None and log_size(path) else None
-
-
-def _database_file(source: str) -> str | None:
-    """Return the path of the SQLite file that holds the study; None if it is stored elsewhere, as on a server."""
-    from conbo.study.database import Database
-
-    return Database(_study_file(source).storage if is_study_file(source) else source).path
-
-
 def is_study_file(source: str) -> bool:
     """Whether an argument names a study file, by its ending; the case does not matter."""
-    return Path(source).suffix.lower() == STUDY_ENDING
+    return ending(Path(source)) == STUDY_ENDING
 
 
 def is_policy_file(source: str) -> bool:
     """Whether an argument names the file of a saved policy, by its ending."""
-    return Path(source).suffix.lower() == POLICY_ENDING
+    return ending(Path(source)) == POLICY_ENDING
 
 
-def _compare_settings(study_file: "StudyFile", name: str, as_stored: bool) -> None:
-    """Raise StudyError if the stored study was begun with other settings; with `as_stored`, print a warning instead."""
-    try:
-        study_file.study(name)
-    except StudyError as error:
-        if not as_stored:
-            raise
-        LOG.warning("What follows is as stored, whatever the study file says: %s", error)
+def existing_file(source: str) -> Path:
+    """The path of a study file; raises SettingError if the file does not exist."""
+    if not Path(source).is_file():
+        raise SettingError(f"a study file must exist, but '{source}' does not: `conbo init` writes one.")
+    return Path(source)
 
 
 def _name_distant_storage(source: str, storage: str) -> None:
@@ -177,19 +211,6 @@ def _name_distant_storage(source: str, storage: str) -> None:
     from conbo.study.database import Database
 
     click.echo(f"{source} keeps the study in {Database(storage).name}.", err=True)
-
-
-def _study_file(source: str) -> "StudyFile":
-    from conbo.cli.study_file import read_study_file  # not needed if the source is a storage
-
-    return read_study_file(existing_file(source))
-
-
-def existing_file(source: str) -> Path:
-    """The path of a study file; raises SettingError if the file does not exist."""
-    if not Path(source).is_file():
-        raise SettingError(f"a study file must exist, but '{source}' does not: `conbo init` writes one.")
-    return Path(source)
 
 
 def parse_pairs(kind: str, parameters: "Mapping[str, Parameter]", pairs: Sequence[str]) -> "dict[str, Value]":

@@ -8,10 +8,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
-from conbo.errors import ConboError, PointError, SettingError, StudyError
-from conbo.files import check_no_database, write_whole
+from conbo.errors import ConboError, PointError, SettingError, StudyError, shortened
+from conbo.files import check_no_database, ending, write_whole
 from conbo.record_fields import Fields
-from conbo.study.csv_text import csv_rows
+from conbo.study.csv_text import LONGEST_ERROR, csv_rows
 from conbo.study.spreadsheets import marked
 
 Read = TypeVar("Read")
@@ -28,20 +28,20 @@ TABLES: dict[str, tuple[str, ...]] = {
 READABLE = (".csv", ".json")
 
 
-def read_rows(path: Path, *, keep: bool = False) -> dict[str, dict[str, Any]]:
+def read_rows(path: Path, *, all_columns: bool = False) -> dict[str, dict[str, Any]]:
     """Return the rows of a CSV file, or of a JSON file with a list of objects, as dicts from columns to values.
 
     The keys of the result are the places of the rows in the file, such as "line 3". Values of a CSV file are strings;
     missing cells are None, and surplus cells are a list under the key None. Raises StudyError if two columns of a CSV
-    file have the same name. Several columns may have no name, unless all are to be kept (`keep`).
+    file have the same name; if `all_columns` are needed, also if two columns with values have none.
     """
-    if path.suffix.lower() in (".parquet", ".xlsx"):
+    if ending(path) in (".parquet", ".xlsx"):
         raise SettingError(f"a table must be read from a .csv or .json file, but got '{path}'.")
-    if path.suffix.lower() != ".json":
+    if ending(path) != ".json":
         columns, cells, lines = csv_rows(path)
         if twice := [name for name in columns if name and columns.count(name) > 1]:
             raise StudyError(f"'{path}' must have one column for '{twice[0]}', but has several.")
-        if keep and columns.count("") > 1:
+        if all_columns and columns.count("") > 1:
             raise StudyError(f"'{path}' must have at most one column without a name, but has {columns.count('')}.")
         return {f"line {line}": dict.fromkeys(columns) | row for line, row in zip(lines, cells, strict=True)}
     try:
@@ -65,7 +65,7 @@ def from_rows(path: Path, rows: Mapping[str, dict[str, Any]], read: Callable[[di
         try:
             results.append(read(_whole(row)))
         except ConboError as error:
-            wrong.append(f"\n  {place}: {error}")
+            wrong.append(f"\n  {place}: {shortened(str(error), LONGEST_ERROR)}")
     if wrong:
         raise StudyError(f"'{path}' must have no wrong row, but has {len(wrong)}:{''.join(wrong)}")
     return results
@@ -95,7 +95,7 @@ def check_output(what: str, path: Path, endings: Iterable[str]) -> None:
 
     `what` says in the message what is to be written, such as "a table". Raises StorageError if `path` is a database.
     """
-    if path.suffix.lower() not in endings:
+    if ending(path) not in endings:
         raise SettingError(f"{what} must be written as {', '.join(endings)}, but got '{path}'.")
     if not path.parent.is_dir():
         raise SettingError(f"{what} must be written to a folder that exists, but '{path.parent}' does not.")
@@ -104,9 +104,8 @@ def check_output(what: str, path: Path, endings: Iterable[str]) -> None:
 
 def write_rows(path: Path, rows: Sequence[Mapping[str, Any]], usual: Sequence[str] = ()) -> None:
     """Write the rows to a file, in the format given by its extension; `usual` are the columns if there are no rows."""
-    check_table(path)
     library, columns = _library(path), _columns(rows) or usual
-    if path.suffix.lower() == ".json":
+    if ending(path) == ".json":
         write_whole(path, json.dumps(list(rows), indent=1) + "\n")
     elif library is None:
         write_whole(path, as_csv(rows, usual))
@@ -131,7 +130,7 @@ def write_rows(path: Path, rows: Sequence[Mapping[str, Any]], usual: Sequence[st
 
 def _library(path: Path) -> Any:
     """The library that writes files with the extension of `path`; None if no library is needed."""
-    needed = TABLES[path.suffix.lower()]
+    needed = TABLES[ending(path)]
     for name in needed:
         try:
             return import_module(name)

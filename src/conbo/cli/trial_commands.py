@@ -9,18 +9,18 @@ import click
 
 from conbo.cli.exit_codes import NOTHING_OR_FAILED
 from conbo.cli.study_source import (
-    create_or_resume,
+    Source,
     leading_study,
-    location,
     parse_pairs,
     shell_word,
-    stored_study,
     study_arguments,
+    study_source,
 )
 from conbo.cli.tables import READABLE, as_csv, check_table, exact, from_rows, number_text, read_rows, write_rows
 from conbo.common_random_numbers import SEED
 from conbo.errors import RewardError, StudyError, TrialError, quoted
 from conbo.rounding import counted
+from conbo.study.csv_text import is_blank
 
 if TYPE_CHECKING:
     from conbo.cli.stored_study import StoredStudy
@@ -56,21 +56,22 @@ def ask(
     """
     from conbo.study.trial_rows import MEASURED
 
-    (source,) = leading_study(arguments)
+    (text,) = leading_study(arguments)
     if output is not None:
         check_table(output, READABLE)  # `conbo tell --file` must be able to read the file
         _check_new(output, force)
-    study = create_or_resume(source, name)
+    source = study_source(text, name)
+    study = source.create_or_resume()
     trials = study.ask(number, parse_pairs("A state", study.space.states, pairs) if pairs else None)
     if output is not None:
-        empty = {"reward": None, **{f"{MEASURED}{each}": None for each in stored_study(source, name).needed}}
+        empty = {"reward": None, **{f"{MEASURED}{each}": None for each in source.needed}}
         write_rows(output, [{"number": t.number, **t.point, **empty} for t in trials])
         first, last = trials[0].number, trials[-1].number
         named = (
             f"trials {first} to {last}: fill in the rewards" if last > first else f"trial {first}: fill in the reward"
         )
         click.echo(f"Wrote {output} with {named}, then")
-        click.echo(f"  conbo tell {shell_word(source)} --file {shell_word(str(output))}")
+        click.echo(f"  conbo tell {shell_word(text)} --file {shell_word(str(output))}")
         return
     for trial in trials:
         click.echo(json.dumps(_record(trial)) if as_json else _line(trial))
@@ -121,14 +122,14 @@ def tell(
     from conbo.trials import Outcomes
 
     if path is None:
-        source, number, reward = leading_study(arguments, "ID", "VALUE")
+        text, number, reward = leading_study(arguments, "ID", "VALUE")
         outcomes = Outcomes(_reward(reward), noise, with_cost(_measured(pairs), cost))
-        stored_study(source, name).tell(_number(number), outcomes)
+        study_source(text, name).stored().tell(_number(number), outcomes)
         return 0
     if pairs or noise is not None or cost is not None:
         raise click.UsageError("--file tells the columns of a file: leave --noise, --cost and --outcome out.")
-    (source,) = leading_study(arguments)
-    return _tell_rows(stored_study(source, name), path)
+    (text,) = leading_study(arguments)
+    return _tell_rows(study_source(text, name).stored(), path)
 
 
 def _tell_rows(study: "StoredStudy", path: Path) -> int:
@@ -137,10 +138,9 @@ def _tell_rows(study: "StoredStudy", path: Path) -> int:
     if rows and ("number" not in columns or not {"reward", "error"} & columns.keys()):
         raise StudyError(f"'{path}' must have the columns 'number' and 'reward', but has {quoted(columns)}.")
     told = {trial.number: trial for trial in study.trials}  # the trials as they will be once the rows read are told
-    noiseless = {trial.noise is None for trial in study.trials if trial.status == "completed"}
     # all rows are read before any row is told
     parameters = study.parameters
-    known = from_rows(path, rows, lambda row: _result(study, parameters, told, noiseless, row))
+    known = from_rows(path, rows, lambda row: _result(study, parameters, told, row))
     results = [result for result in known if result is not None]
     for number, result in results:
         if isinstance(result, str):
@@ -156,20 +156,19 @@ def _result(
     study: "StoredStudy",
     parameters: "Mapping[str, Fields]",
     told: "dict[int, Trial]",
-    noiseless: set[bool],
     row: Mapping[str, Any],
 ) -> "tuple[int, Outcomes | str] | None":
     """Return the number of a row's trial, and the trial's outcomes or error; None if the row has neither.
 
     `parameters` are the records of the study's parameters by name. `told` maps numbers to trials, including results
-    from earlier rows. `noiseless` is empty until a trial is completed, then {True} if completed trials have no noise
-    variance, or {False} if they have one. Both are updated with this row's result.
+    from earlier rows, and is updated with this row's result.
 
     Raises TrialError if `told` has a different result for the trial or an error is not text, PointError if the row has
     another state, action or seed than the trial, and RewardError if this row has a noise variance and the completed
     trials have none, or vice versa.
     """
     from conbo.cli.asked_values import check_asked
+    from conbo.study.addable import are_noiseless
     from conbo.trials import unlike_before
 
     # a parameter may be called `error`
@@ -186,16 +185,14 @@ def _result(
         return number, error
     outcomes = _outcomes(study, result)
     completed = told[number].told(outcomes)
-    if noiseless not in (set(), {completed.noise is None}):
+    if are_noiseless(told.values()) not in (None, completed.noise is None):
         raise unlike_before(completed)
-    noiseless.add(completed.noise is None)
     told[number] = completed
     return number, outcomes
 
 
 def _has(row: Mapping[str, Any], column: str) -> bool:
-    cell = row.get(column)
-    return cell is not None and str(cell).strip() != ""
+    return not is_blank(row.get(column))
 
 
 def _error(row: Mapping[str, Any]) -> str | None:
@@ -254,8 +251,8 @@ def fail(arguments: tuple[str, ...], name: str | None, error: str) -> None:
     With --error, the trial counts as a failed evaluation, from which the study may learn where evaluations fail.
     Without it, the trial is canceled.
     """
-    source, number = leading_study(arguments, "ID")
-    stored_study(source, name).fail(_number(number), error)
+    text, number = leading_study(arguments, "ID")
+    study_source(text, name).stored().fail(_number(number), error)
 
 
 @click.command("import")
@@ -268,8 +265,8 @@ def import_results(arguments: tuple[str, ...], name: str | None) -> int:
     column `status`, rows that are not `completed` are skipped, and a warning counts them. If any row is invalid, for
     example because a value is out of range, all invalid rows are listed and nothing is added.
     """
-    source, path = leading_study(arguments, "FILE")
-    added = create_or_resume(source, name).import_csv(path)
+    text, path = leading_study(arguments, "FILE")
+    added = study_source(text, name).create_or_resume().import_csv(path)
     click.echo(f"{counted(added, 'result')} added.")
     return 0 if added else NOTHING_OR_FAILED
 
@@ -297,17 +294,17 @@ def export(
     from a database server has only this study. Do not copy an SQLite file by other means: the copy may lack changes
     that are still in the -wal file.
     """
-    (source,) = leading_study(arguments)
+    (text,) = leading_study(arguments)
     if database is not None:
         if output is not None or as_json:
             raise click.UsageError("--database copies the database: leave --output and --json out.")
-        _copy(source, name, database, force)
+        _copy(study_source(text, name), database, force)
         return
     if output is not None:
         check_table(output)
     from conbo.study.trial_rows import with_errors
 
-    study = stored_study(source, name, as_stored=True)
+    study = study_source(text, name).stored(as_stored=True)
     rows, seed = with_errors(study.trials), [SEED] if study.has_seeds else []
     usual = list(dict.fromkeys(["number", *study.parameters, *seed, "reward", "status", "error"]))
     if output is not None:
@@ -317,11 +314,11 @@ def export(
         click.echo(json.dumps(rows, indent=1) if as_json else as_csv(rows, usual).rstrip("\n"))
 
 
-def _copy(source: str, name: str | None, target: Path, force: bool) -> None:
+def _copy(source: Source, target: Path, force: bool) -> None:
     from conbo.study.copies import copy_study
 
     _check_new(target, force)
-    copy_study(*location(source, name, as_stored=True), target, overwrite=force)
+    copy_study(*source.location(as_stored=True), target, overwrite=force)
     click.echo(f"Wrote {target}.")
 
 

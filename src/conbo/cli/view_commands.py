@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +13,10 @@ from conbo.cli.study_source import (
     POLICY_ENDING,
     is_policy_file,
     leading_study,
-    open_existing,
     parse_pairs,
     parse_row,
-    stored_study,
     study_arguments,
-    unfolded_log,
+    study_source,
 )
 from conbo.cli.tables import (
     as_columns,
@@ -68,9 +67,10 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @_JSON
 def status(arguments: tuple[str, ...], name: str | None, with_model: bool, as_json: bool) -> None:
     """Show a study: its space and its trials; with --model, what the policy is worth."""
-    (source,) = leading_study(arguments)
-    log = unfolded_log(source)  # read before the study is opened, because closing it may merge the log
-    study = stored_study(source, name, as_stored=True)
+    (text,) = leading_study(arguments)
+    source = study_source(text, name)
+    log = source.unfolded_log  # read before the study is opened, because closing it may merge the log
+    study = source.stored(as_stored=True)
     trials = study.trials
     counts = Counter(trial.status for trial in trials)
     learned = conbo.open_study(study.storage, study.name).summary() if with_model and counts["completed"] else None
@@ -132,6 +132,14 @@ def policy(
     columns of these names already.
     """
     (source,) = leading_study(arguments)
+    _check_different(
+        {
+            "the policy": Path(source) if is_policy_file(source) else None,
+            "--states": path,
+            "--output": output,
+            "--save": save,
+        }
+    )
     if path is not None and pairs:
         raise click.UsageError("--states reads the states from a file: leave --state out.")
     if output is not None:
@@ -141,20 +149,28 @@ def policy(
     if save is not None:
         check_output("a policy", save, [POLICY_ENDING])
     learned = _policy(source, name)
-    states = learned.belief.space.states
-    if save is not None:
-        learned.save(save)
+    space = learned.belief.space
     if path is not None:
         _answer_rows(learned, path, output, extrapolate, as_json)
     elif save is None or pairs:
-        prediction = learned.predict(parse_pairs("A state", states, pairs), extrapolate=extrapolate)
-        click.echo(json.dumps(_record(prediction)) if as_json else _in_lines(prediction, learned.belief.space))
+        prediction = learned.predict(parse_pairs("A state", space.states, pairs), extrapolate=extrapolate)
+        click.echo(json.dumps(_record(prediction)) if as_json else _in_lines(prediction, space))
+    if save is not None:
+        learned.save(save)
+
+
+def _check_different(files: Mapping[str, Path | None]) -> None:
+    """Raise click.UsageError if two of these files are the same, because one would replace the other."""
+    known: dict[Path, str] = {}
+    for what, path in files.items():
+        if path is not None and (other := known.setdefault(path.resolve(), what)) != what:
+            raise click.UsageError(f"{other} and {what} must be different files, but both are '{path}'.")
 
 
 def _policy(source: str, name: str | None) -> "Policy":
     if is_policy_file(source):
         return conbo.load_policy(source)
-    return open_existing(source, name).policy()
+    return study_source(source, name).open_existing().policy()
 
 
 def _record(prediction: "Prediction") -> dict[str, Any]:
@@ -174,7 +190,7 @@ def _in_lines(prediction: "Prediction", space: "Space") -> str:
 
 
 def _answer_rows(learned: "Policy", path: Path, output: Path | None, extrapolate: bool, as_json: bool) -> None:
-    space, placed = learned.belief.space, read_rows(path, keep=True)
+    space, placed = learned.belief.space, read_rows(path, all_columns=True)
     added = (*space.actions, "predicted_reward", "predicted_std", "predicted_probability")
     columns = {name for row in placed.values() for name in row} - set(space.states)
     if taken := [name for name in added if name in columns]:
@@ -225,7 +241,7 @@ def plot(arguments: tuple[str, ...], name: str | None, output: Path | None) -> N
     source, kind = leading_study(arguments, "KIND")
     if kind not in PLOTS:
         raise click.UsageError(f"KIND must be one of {', '.join(PLOTS)}, but got '{kind}'.")
-    study = open_existing(source, name)
+    study = study_source(source, name).open_existing()
     path = output or Path(f"{kind}.html")
     LOG.info("Loading torch and the plots; this takes a few seconds.")
     draw = getattr(conbo.plots, kind.replace("-", "_"))
@@ -242,7 +258,7 @@ def plot(arguments: tuple[str, ...], name: str | None, output: Path | None) -> N
 def report(arguments: tuple[str, ...], name: str | None, output: Path) -> None:
     """Write a study as one self-contained HTML page."""
     (source,) = leading_study(arguments)
-    study = open_existing(source, name)
+    study = study_source(source, name).open_existing()
     LOG.info("Loading torch and the plots, and drawing the page; this takes some seconds.")
     conbo.report(study, output)
     click.echo(f"Wrote {output}.")

@@ -1,5 +1,6 @@
 """Draws comparisons of methods with matplotlib: styles, panels, cost curves and legends. Needs the extra `plots`."""
 
+import io
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from pathlib import Path
@@ -13,6 +14,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from conbo.experiments.problem_names import readable
 from conbo.experiments.summary import Comparison
+from conbo.files import ending, write_whole
 
 DARK = "#22223b"
 OURS = "#f26419"
@@ -175,10 +177,12 @@ def draw_comparisons(comparisons: Sequence[Comparison], columns: int = 2) -> Fig
 
 def endings() -> list[str]:
     """The endings of the files in which figures can be saved."""
-    return [f".{kind}" for kind in sorted(Figure().canvas.get_supported_filetypes())]
+    kinds = set(Figure().canvas.get_supported_filetypes()) - {"pgf"}  # would be several files, and needs LaTeX
+    return [f".{kind}" for kind in sorted(kinds)]
 
 
 def save(figure: Figure, path: Path) -> None:
     """Write a figure to a file, in the format given by the file's extension."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=DOTS_PER_INCH)
+    figure.savefig(content := io.BytesIO(), format=ending(path).removeprefix("."), dpi=DOTS_PER_INCH)
+    write_whole(path, content.getvalue())

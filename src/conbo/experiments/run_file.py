@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 from conbo.errors import RecordError
+from conbo.files import write_whole
 from conbo.record_fields import Fields, errors_about, parse_json
 from conbo.trials import Outcomes, Trial
 
@@ -256,7 +257,7 @@ def pack(runs: Iterable[Run], path: Path) -> None:
     listed = sorted(runs, key=lambda run: run.settings.key)
     lines = [json.dumps(line) + "\n" for run in listed for line in lines_of(run, with_trials=not run.is_complete)]
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(lzma.compress("".join(lines).encode(), preset=9))
+    write_whole(path, lzma.compress("".join(lines).encode(), preset=9))
 
 
 def _brief(value: float | str) -> float | str:

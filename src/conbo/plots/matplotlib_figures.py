@@ -3,6 +3,7 @@
 Only the kinds of traces that the plots of this package use are supported, with their panels, axes, titles and legend.
 """
 
+import io
 from html import unescape
 from pathlib import Path
 from typing import Any, Literal
@@ -17,6 +18,8 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from numpy.typing import NDArray
 from plotly import graph_objects as go
 
+from conbo.files import ending, write_whole
+
 PIXELS = 100  # pixels of plotly's layout per inch of matplotlib's figure
 POINTS = 0.75  # points of matplotlib's font and marker sizes per pixel of plotly
 SHARPNESS = 2  # dots of a PNG per pixel of plotly
@@ -30,8 +33,10 @@ FONTS: dict[Any, Any] = {"font.family": "sans-serif", "font.size": 13 * POINTS, 
 
 def write(figure: go.Figure, path: Path) -> None:
     """Draw a plotly figure with matplotlib, and save it in the format that the file's ending names."""
+    content = io.BytesIO()
     with rc_context(FONTS):
-        draw(figure).savefig(path, dpi=PIXELS * SHARPNESS)
+        draw(figure).savefig(content, format=ending(path).removeprefix("."), dpi=PIXELS * SHARPNESS)
+    write_whole(path, content.getvalue())
 
 
 def draw(figure: go.Figure) -> Figure:

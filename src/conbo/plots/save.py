@@ -5,7 +5,7 @@ from pathlib import Path
 from plotly import graph_objects as go
 
 from conbo.errors import SettingError
-from conbo.files import write_whole
+from conbo.files import ending, write_whole
 
 KINDS = ("bar", "contour", "heatmap", "scatter")  # kinds of traces that can be saved
 ENDINGS = (".png", ".svg", ".pdf")
@@ -26,6 +26,8 @@ def save(figure: go.Figure, path: str | Path) -> None:
     SettingError
         If the file's name has another ending. For files other than .html, also if the figure has a kind of trace that
         `conbo.plots` does not use.
+    StorageError
+        If the file is an SQLite database.
 
     Examples
     --------
@@ -33,7 +35,7 @@ def save(figure: go.Figure, path: str | Path) -> None:
     """
     path = Path(path)
     check_ending(path)
-    if path.suffix.lower() == ".html":
+    if ending(path) == ".html":
         write_whole(path, figure.to_html())
         return
     if other := [trace.type for trace in figure.data if trace.type not in KINDS]:
@@ -45,5 +47,5 @@ def save(figure: go.Figure, path: str | Path) -> None:
 
 def check_ending(path: Path) -> None:
     """Raise SettingError unless a figure can be saved to a file with this ending, in any case."""
-    if path.suffix.lower() not in (*ENDINGS, ".html"):
+    if ending(path) not in (*ENDINGS, ".html"):
         raise SettingError(f"a figure must be saved as {', '.join(ENDINGS)} or .html, but got '{path}'.")

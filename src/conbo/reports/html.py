@@ -15,7 +15,7 @@ from plotly.offline import get_plotlyjs
 
 from conbo.common_random_numbers import SEED
 from conbo.errors import SettingError
-from conbo.files import write_whole
+from conbo.files import ending, write_whole
 from conbo.plots.view import Studied, View, view_of
 from conbo.policies.interaction import depends_on_state
 from conbo.problems import Problem
@@ -70,7 +70,7 @@ def report(study: Studied, path: str | Path, *, problem: Problem | None = None) 
     >>> conbo.report(study, "report.html")  # doctest: +SKIP
     """
     path = Path(path)
-    if path.suffix.lower() not in ENDINGS:
+    if ending(path) not in ENDINGS:
         raise SettingError(f"a report must be written as .html, which a browser prints to PDF, but got '{path}'.")
     if not path.parent.is_dir():  # checked before the page is drawn, which takes seconds
         raise SettingError(f"a report must be written to a folder that exists, but '{path.parent}' does not.")

@@ -81,7 +81,7 @@ class Ask(Body):
     evaluations: Annotated[
         Any,
         _any(
-            "No trial is added once this many trials are completed or leased, so the list may be empty.",
+            "No more trials are returned than are missing until this many are completed or being evaluated.",
             type="integer",
         ),
     ] = None

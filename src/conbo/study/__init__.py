@@ -4,7 +4,7 @@
 topic                      files
 =========================  ========================================================================================
 methods of a study         `study.py`, `evaluating.py`, `learned.py`, `trial_tables.py`, `proofs.py`
-the loop of a run          `run.py`, `plan.py`, `budget.py`, `timeouts.py`, `executors.py`, `worker_process.py`
+the loop of a run          `run.py`, `plan.py`, `stopping.py`, `timeouts.py`, `executors.py`, `worker_process.py`
 who works on which trial   `records.py`, `heartbeat.py`, `lost_workers.py`, `asking.py`, `workers.py`
 trials and tables          `trial_rows.py`, `trial_csv.py`, `csv_text.py`, `cells.py`
 the database               `database.py`, `schema.py`, `stored.py`, `stored_fields.py`, `description.py`

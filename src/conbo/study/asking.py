@@ -3,6 +3,7 @@
 A caller gets enqueued trials first, then, if it asks with a lease, trials whose workers were lost, and then new ones.
 """
 
+from collections.abc import Collection
 from typing import Any
 
 from conbo.cost_rules import check_told
@@ -30,8 +31,7 @@ def ask(
     `state` is the state that the environment has set; if it is None, the method chooses the state. The HTTP service
     passes an `owner`, which names one request of a client. The trials then belong to this owner. If the owner already
     has trials, these are returned again, so that a client can repeat a request whose response was lost. With a `total`,
-    no trial is added once this many trials of the study are completed or leased, so fewer than n trials may be
-    returned.
+    fewer trials are returned if fewer are missing until this many are completed or evaluated by somebody.
     """
     lease = None if lease is None else checked_lease(lease)
     if owner is not None and (held := _held(shared.up_to_date(), owner)):
@@ -42,6 +42,9 @@ def ask(
     worker = worker_name()
     # a trial with a lease stays leased after this process has ended
     whose = owner or (worker if lease is None else f"{worker}/lease")
+    if total is not None:
+        left = shared.records.left_behind(whose)
+        n = max(0, min(n, total - len(under_way(shared.up_to_date(), left))))
     trials, waiting, held = list[Trial](), list[int](), list[Trial]()
 
     def choose(optimizer: Optimizer) -> list[Trial]:
@@ -112,13 +115,14 @@ def checked_lease(lease: Any) -> float:
     return float(lease)
 
 
-def under_way(optimizer: Optimizer) -> list[Trial]:
+def under_way(optimizer: Optimizer, left: Collection[int] = ()) -> list[Trial]:
     """The trials that count toward a run's number of evaluations: completed ones, and running ones with a lease.
 
     Enqueued trials count as leased. Running trials without a lease do not count, because their rewards may never be
-    told.
+    told; nor do trials whose numbers are in `left`, because nobody evaluates them now.
     """
-    return [trial for trial in optimizer.trials if trial.leased or trial.status == "completed"]
+    leased_or_done = [trial for trial in optimizer.trials if trial.leased or trial.status == "completed"]
+    return [trial for trial in leased_or_done if trial.number not in left]
 
 
 def _held(optimizer: Optimizer, owner: str) -> list[Trial]:

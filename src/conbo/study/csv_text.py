@@ -10,14 +10,16 @@ from conbo.errors import StudyError
 from conbo.study.spreadsheets import unmarked
 
 LONGEST_CELL = 100_000  # largest number of characters in a cell
+LONGEST_ERROR = 500  # largest number of characters of what is said about a row
 
 
 def csv_rows(path: str | Path) -> tuple[list[str], list[dict[Any, str | list[str]]], list[int]]:
     """The column names of a CSV file, its rows as dicts by column name, and the line number at which each row begins.
 
-    If a row has more cells than there are columns, the surplus cells are a list under the key None. Raises StudyError
-    if the file is empty or not UTF-8, or if its cells are not separated by commas. StudyError is also raised if a cell
-    is longer than `LONGEST_CELL` characters; the message then names the line and the column.
+    Columns with neither a name nor a value, as from commas at the ends of all lines, are left out. If a row has more
+    cells than there are columns, the surplus cells are a list under the key None. Raises StudyError if the file is
+    empty or not UTF-8, or if its cells are not separated by commas. StudyError is also raised if a cell is longer than
+    `LONGEST_CELL` characters; the message then names the line and the column.
     """
     lines: list[str] = []  # lines of the row that is being read
 
@@ -27,7 +29,7 @@ def csv_rows(path: str | Path) -> tuple[list[str], list[dict[Any, str | list[str
             yield line
 
     columns: list[str] = []
-    rows: list[dict[Any, str | list[str]]] = []
+    rows: list[list[str]] = []
     begins: list[int] = []  # the first line of each row
     line = 1  # line on which the row that is being read begins
     try:
@@ -41,7 +43,7 @@ def csv_rows(path: str | Path) -> tuple[list[str], list[dict[Any, str | list[str
                 if not columns:
                     columns = plain
                 elif plain:
-                    rows.append(_row(columns, plain))
+                    rows.append(plain)
                     begins.append(first)
     except UnicodeDecodeError as error:
         raise StudyError(f"'{path}' must be a CSV file in UTF-8: {error}.") from error
@@ -50,12 +52,27 @@ def csv_rows(path: str | Path) -> tuple[list[str], list[dict[Any, str | list[str
         raise StudyError(f"'{path}' must be a CSV file, but line {line} is not: {error}.") from error
     if any("\0" in name for name in columns):
         raise StudyError(f"'{path}' must be a CSV file in UTF-8, but has NUL bytes in its first line: is it UTF-16?")
+    columns, rows = _without_blank_columns(columns, rows)
     if not columns:
         raise StudyError(f"'{path}' must be a CSV file with a line of column names, but it is empty.")
     for name, separator in (("semicolons", ";"), ("tabs", "\t")):
         if len(columns) == 1 and separator in columns[0]:
             raise StudyError(f"'{path}' must be a CSV file with commas, but its first line has {name} instead.")
-    return columns, rows, begins
+    return columns, [_row(columns, cells) for cells in rows], begins
+
+
+def is_blank(cell: object) -> bool:
+    """Whether a cell holds nothing: it is None, or a text without visible characters."""
+    return cell is None or (isinstance(cell, str) and not cell.strip())
+
+
+def _without_blank_columns(columns: list[str], rows: list[list[str]]) -> tuple[list[str], list[list[str]]]:
+    unnamed = [i for i, name in enumerate(columns) if is_blank(name)]
+    blank = {i for i in unnamed if all(is_blank(cells[i]) for cells in rows if len(cells) > i)}
+    if not blank:
+        return columns, rows
+    columns, *rows = [[cell for i, cell in enumerate(cells) if i not in blank] for cells in (columns, *rows)]
+    return columns, rows
 
 
 def _row(columns: list[str], cells: list[str]) -> dict[Any, str | list[str]]:

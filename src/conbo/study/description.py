@@ -31,6 +31,7 @@ from conbo.study.stored_fields import LARGEST_SEED
 
 if TYPE_CHECKING:
     from conbo.belief import ModelLike
+    from conbo.optimizer import Optimizer
 
 _MARGINALS = {"uniform": Uniform, "triangular": Triangular, "normal": Normal, "weights": Weights}
 
@@ -54,6 +55,28 @@ class Settings:
     outcome_constraints: OutcomeConstraints | None = None
     confidence: float = DEFAULT_CONFIDENCE
     failures: Failures = "ignore"  # the value for stored studies that are older than this setting
+
+    @classmethod
+    def of(cls, optimizer: Optimizer, method: str | Method) -> Settings:
+        """The settings of a study with this method, and those that the optimizer has checked and completed."""
+        rule, learned = optimizer.seed_rule, optimizer.learned
+        return cls(
+            optimizer.space,
+            "maximize" if optimizer.maximize else "minimize",
+            method,
+            optimizer.state_distribution,
+            optimizer.model,
+            optimizer.seed,
+            optimizer.initial,
+            optimizer.cost,
+            optimizer.prior,
+            optimizer.reward_range,
+            rule is not None,
+            None if rule is None else rule.listed,
+            learned.constraints,
+            learned.confidence,
+            learned.failures,
+        )
 
     def of_optimizer(self) -> dict[str, Any]:
         """All settings except the space, as keyword arguments of `Optimizer` and `Study`."""

@@ -68,8 +68,8 @@ class Evaluating:
         budget
             The run ends when the total cost of all ended trials reaches the budget. No trial is added once this total
             plus the expected cost of running trials reaches the budget; trials that were asked for without a lease do
-            not count until they end. The last trial may still take the total above the budget. The study needs a
-            `cost`.
+            not count until they end. The last trial or `batch` may still take the total above the budget. The study
+            needs a `cost`.
         max_seconds
             Seconds after which no new evaluation begins.
         worth
@@ -96,7 +96,8 @@ class Evaluating:
             "best-observed" reserves the last evaluations, one for each state, for improving the best reward that was
             observed in that state. The number of states must be finite and less than `evaluations`.
         on_interrupt
-            After Ctrl-C, "wait" for running evaluations or "cancel" them. A second Ctrl-C always cancels.
+            After Ctrl-C, "wait" for running evaluations or "cancel" them. A second Ctrl-C always cancels. A terminal
+            sends Ctrl-C to the processes of an `executor`, too; evaluations that it ends there are not waited for.
         lease
             Seconds without a sign of life from this run after which another worker may take over its trials.
         max_lost_workers

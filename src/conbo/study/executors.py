@@ -85,6 +85,10 @@ class EvaluationError(ConboError):
         self.add_note(f"In the process that evaluated it:\n{failure.traceback}")
 
 
+class EvaluationInterrupted(KeyboardInterrupt):
+    """Raised if Ctrl-C, which a terminal sends to all its processes, ended an evaluation in one of an executor."""
+
+
 def error_of(future: "Future[Any]") -> BaseException | None:
     """The exception that ended an evaluation, in this or another process; None if the evaluation succeeded."""
     if (error := future.exception()) is not None:
@@ -289,11 +293,14 @@ def check_intact(evaluators: Evaluators, future: "Future[Any]", what: str) -> No
 
     An exception of the objective itself comes back as a `Failure`, so the exception of the future is the executor's,
     as when the objective cannot be pickled. Only a worker that died with its evaluation is the fault of neither.
+    EvaluationInterrupted is raised if Ctrl-C ended the evaluation.
     """
     if future.cancelled():  # by the executor, because nobody cancels an evaluation whose result is still wanted
         why = f"it canceled {what}, as Dask does when the scheduler is lost"
         raise ConboError(f"the executor is broken: {why}. All results so far are kept.")
     error = future.exception()
+    if isinstance(error, KeyboardInterrupt):
+        raise EvaluationInterrupted from error
     if evaluators.replaces_lost_workers or not isinstance(error, Exception):
         return
     if isinstance(error, BrokenExecutor):

@@ -18,7 +18,7 @@ def ask_for(
     """Ask for n trials on behalf of a client, as `Study.ask` does.
 
     The trials are leased under the name `owner`. If a request is repeated with the same `owner`, the same trials are
-    returned again. With a `total`, no trial is added once this many trials of the study are completed or leased.
+    returned again. With a `total`, fewer are returned if fewer are missing until this many are completed or evaluated.
     """
     most = None if total is None else at_least(1, "evaluations", total)
     return ask(study._shared, at_least(1, "n", n), state, lease, owner, most)

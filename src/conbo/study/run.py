@@ -15,13 +15,21 @@ from conbo.errors import ConboError, RewardError, StorageError, shortened
 from conbo.optimizer import Optimizer
 from conbo.spaces import Point
 from conbo.study.asking import under_way
-from conbo.study.executors import AnyObjective, Evaluators, check_intact, error_of, submitted, text_of
+from conbo.study.executors import (
+    AnyObjective,
+    EvaluationInterrupted,
+    Evaluators,
+    check_intact,
+    error_of,
+    submitted,
+    text_of,
+)
 from conbo.study.heartbeat import Heartbeat
 from conbo.study.interrupts import SuggestionInterrupted, first_interrupt_waits
 from conbo.study.plan import Plan
 from conbo.study.run_summary import RunSummary, Stopped
 from conbo.study.shared import SharedOptimizer
-from conbo.study.stopping import are_enough, missing_trials, reached_end, too_little_gain, wanted_trials
+from conbo.study.stopping import missing_trials, reached_end, too_little_gain, wanted_trials
 from conbo.study.timeouts import Timeout
 from conbo.study.worker_process import MAX_MESSAGE
 from conbo.study.workers import retire, worker_name
@@ -156,7 +164,10 @@ class Run:
             return
         try:
             future = submitted(self._evaluators, self._objective, trial.arguments)
-        except (ConboError, KeyboardInterrupt):
+        except ConboError as error:
+            self._not_evaluated(trial, error)
+            return
+        except KeyboardInterrupt:
             raise
         except BaseException as error:  # the objective wants to end the process
             self._records.fail(trial.number, text_of(error), self._worker)
@@ -216,13 +227,13 @@ class Run:
         return self._records.tell(number, outcomes, self._worker)
 
     def _record(self, trial: Trial, future: "Future[Any]") -> None:
-        check_intact(self._evaluators, future, f"trial {trial.number}")
+        try:
+            check_intact(self._evaluators, future, f"trial {trial.number}")
+        except (EvaluationInterrupted, ConboError) as trouble:
+            self._not_evaluated(trial, trouble)
+            return
         if (error := error_of(future)) is not None:
-            if isinstance(error, KeyboardInterrupt):  # a terminal sends Ctrl-C to the executor's processes, too
-                self._interrupted.set()
-                self._queue.append(trial)  # to be handed back, and repeated by a later run
-            else:
-                self._failure(trial, error)
+            self._failure(trial, error)
             return
         try:
             stands = self._tell(trial.number, future.result())
@@ -240,6 +251,18 @@ class Run:
         if stands:
             self._end(trial, f"has reward {future.result().reward:g}")
         self._bar.show(self._shared.up_to_date().n_completed)
+
+    def _not_evaluated(self, trial: Trial, error: BaseException) -> None:
+        """Queue a trial that was not evaluated because of Ctrl-C, so that it is handed back; raise any other error.
+
+        A terminal sends Ctrl-C to the executor's processes, too. It ends an idle process of a pool, and that breaks the
+        pool.
+        """
+        if isinstance(error, EvaluationInterrupted):
+            self._interrupted.set()
+        if not self._interrupted.is_set():
+            raise error
+        self._queue.append(trial)
 
     def _end(self, trial: Trial, what: str) -> None:
         """Log how a trial ended, and queue it for the callbacks; `what` is the message, such as "has reward 3"."""
@@ -284,13 +307,17 @@ class Run:
         if self._stopped:
             return None
         optimizer = self._shared.up_to_date()
-        ends = self._plan.ends
-        mine, jobs = self._heartbeat.trials, {job.trial.number for job in self._jobs.values()}
-        others = any(trial.leased and trial.number not in mine for trial in optimizer.trials)
-        if others and not are_enough(ends, optimizer, jobs):
-            trial = self._records.take_over(self._worker, self._plan.lease, mine, self._plan.max_lost_workers)
+        ends, lease, mine = self._plan.ends, self._plan.lease, self._heartbeat.trials
+        if any(trial.leased and trial.number not in mine for trial in optimizer.trials):
+            trial = self._records.take_over(
+                self._worker,
+                lease,
+                mine,
+                self._plan.max_lost_workers,
+                enough=lambda left: missing_trials(ends, optimizer, left) == 0,
+            )
             if trial is not None:
-                self._heartbeat.trials.add(trial.number)
+                mine.add(trial.number)
                 return trial
         self._stopped = self._reached_end()
         if self._stopped:
@@ -299,10 +326,10 @@ class Run:
         if missing_trials(ends, optimizer) == 0 or (synchronous and self._jobs):
             return None
         try:
-            added = self._shared.try_to_add(self._choose, self._heartbeat, self._plan.lease) or []
+            added = self._shared.try_to_add(self._choose, self._heartbeat, lease) or []
         except SuggestionInterrupted:
             return None
-        self._heartbeat.trials.update(trial.number for trial in added)
+        mine.update(trial.number for trial in added)
         self._queue.extend(added)
         return self._queue.popleft() if added else None
 

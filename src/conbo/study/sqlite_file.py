@@ -5,7 +5,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from conbo.sqlite_header import MAGIC, header
+from conbo.sqlite_header import MAGIC, read_header
 
 
 def copy_sqlite(source: str, target: Path) -> None:
@@ -72,7 +72,7 @@ def _lengths(source: str) -> tuple[int, int] | None:
     path = Path(source)
     if not path.is_file() or log_size(source):
         return None
-    first = header(path)
+    first = read_header(path)
     if len(first) < 100 or not first.startswith(MAGIC):
         return None
     page, pages = int.from_bytes(first[16:18], "big"), int.from_bytes(first[28:32], "big")

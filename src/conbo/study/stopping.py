@@ -1,12 +1,12 @@
 """Decides when a run ends (by evaluations, costs, time or expected gain), and how many trials it still needs."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
 from conbo.optimizer import Optimizer
 from conbo.study.asking import under_way
 from conbo.study.plan import Ends
 from conbo.study.run_summary import Stopped
-from conbo.trials import SuggestedTrials, Trial
+from conbo.trials import SuggestedTrials
 
 
 def wanted_trials(ends: Ends) -> float:
@@ -14,30 +14,17 @@ def wanted_trials(ends: Ends) -> float:
     return float("inf") if ends.evaluations is None else ends.evaluations
 
 
-def missing_trials(ends: Ends, optimizer: Optimizer) -> float:
-    """Number of trials that a run still has to suggest; infinite if the run has no limit on evaluations.
+def missing_trials(ends: Ends, optimizer: Optimizer, left: Collection[int] = ()) -> float:
+    """Number of trials that a run still needs, besides those under way; infinite if it has no limit on evaluations.
 
     It is 0 once the total cost of the trials, including the expected cost of running ones, reaches the budget. Running
-    trials without a lease count neither as evaluations nor with their costs, because their rewards may never be told.
+    trials without a lease count neither as evaluations nor with their costs, because their rewards may never be told;
+    nor do trials whose numbers are in `left`, because nobody evaluates them now.
     """
-    if _is_spent(ends, optimizer, [trial for trial in optimizer.trials if trial.leased or trial.status != "running"]):
+    counted = [t for t in optimizer.trials if (t.leased or t.status != "running") and t.number not in left]
+    if ends.budget is not None and sum(optimizer.learner.total_cost(counted)) >= ends.budget:
         return 0
-    return max(0, wanted_trials(ends) - len(under_way(optimizer)))
-
-
-def are_enough(ends: Ends, optimizer: Optimizer, jobs: Collection[int]) -> bool:
-    """Whether a run needs no trials besides those that it evaluates now, whose numbers are `jobs`.
-
-    If so, it leaves enqueued trials, and those of lost workers, to a later run.
-    """
-    if optimizer.n_completed + len(jobs) >= wanted_trials(ends):
-        return True
-    return _is_spent(ends, optimizer, [t for t in optimizer.trials if t.status != "running" or t.number in jobs])
-
-
-def _is_spent(ends: Ends, optimizer: Optimizer, trials: Sequence[Trial]) -> bool:
-    """Whether there is a budget, and the total cost of these trials, expected or paid, reaches it."""
-    return ends.budget is not None and sum(optimizer.learner.total_cost(trials)) >= ends.budget
+    return max(0, wanted_trials(ends) - len(under_way(optimizer, left)))
 
 
 def reached_end(ends: Ends, optimizer: Optimizer, time_is_up: bool) -> Stopped | None:

@@ -1,7 +1,7 @@
 """Creates, resumes, opens and lists the studies of a database by their names."""
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from importlib.metadata import version
 from typing import Any
 
@@ -15,6 +15,10 @@ from conbo.study.differences import differences
 from conbo.study.records import Records
 from conbo.study.schema import STUDIES
 from conbo.study.stored_fields import settings_of
+
+# settings that a user may leave out when a study is resumed; it then keeps the stored ones
+MAY_BE_LEFT_OUT = ("model", "seed", "initial", "failures")
+TAKEN_ONCE = ("prior",)  # settings that matter only when a study is created, because what they name may have changed
 
 
 def study_names(storage: Storage) -> list[str]:
@@ -42,6 +46,12 @@ def study_names(storage: Storage) -> list[str]:
     ['monday']
     """
     return _names(_existing(storage))
+
+
+def names_in(storage: Storage) -> list[str]:
+    """List the studies in a database, like `study_names`; the list is empty if there is no such database."""
+    database = Database(storage)
+    return _names(database) if database.exists() else []
 
 
 def open_stored(storage: Storage, name: str) -> tuple[Records, dict[str, Any]]:
@@ -73,14 +83,11 @@ def create_or_resume(
     name: str,
     settings: dict[str, Any],
     not_given: Collection[str],
-    taken_once: Collection[str] = (),
 ) -> tuple[Records, dict[str, Any]]:
     """Create a study, or resume the stored one of this name; return its `Records` and its stored settings.
 
-    `not_given` names the settings that the user did not give, and `taken_once` those that matter only when a study is
-    created. For both, a stored study keeps its stored values. Raises StudyError if any other setting differs from its
-    stored value, or if the user gives a setting that is not stored. A study that an older version of conbo created may
-    lack a newer setting. If the user does not give this setting either, the study behaves as it did in that version.
+    Raises StudyError if there are `changed_settings`. A study that an older version of conbo created may lack a newer
+    setting. If the user does not give this setting either, the study behaves as it did in that version.
     """
     check_study_name(name)
 
@@ -96,16 +103,24 @@ def create_or_resume(
     row = database.read(lambda connection: _find(connection, name)) or database.write(create)
     with errors_about(_origin(database, row)):
         stored = settings_of(row.settings)
-        fields = Fields(stored, "settings")
-        wanted = {key: value for key, value in settings.items() if key not in not_given}
-        wanted |= {key: fields.value(key) for key in (*not_given, *taken_once) if fields.has(key)}
-    if lines := list(differences(stored, json.loads(json.dumps(wanted)))):
+    if lines := changed_settings(stored, settings, not_given):
         raise StudyError(
             f"the study {name!r} in the database {database.name} was begun with other settings (stored → given):\n  "
             + "\n  ".join(lines)
             + "\nGive it the stored ones, open it with conbo.open_study, or choose another name for a new study."
         )
     return _records(database, row), stored
+
+
+def changed_settings(stored: Mapping[str, Any], given: Mapping[str, Any], not_given: Collection[str]) -> list[str]:
+    """List the settings of a stored study that a user gives another value, as lines such as `seed: 1 → 2`.
+
+    `not_given` names the settings that the user did not give. For these, and for those that are `TAKEN_ONCE`, a study
+    keeps its stored values. A setting that is given but not stored is listed, too.
+    """
+    wanted = {key: value for key, value in given.items() if key not in not_given}
+    wanted |= {key: stored[key] for key in (*not_given, *TAKEN_ONCE) if stored.get(key) is not None}
+    return list(differences(stored, json.loads(json.dumps(wanted))))
 
 
 def _records(database: Database, row: Any) -> Records:

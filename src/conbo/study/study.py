@@ -24,7 +24,7 @@ from conbo.study.evaluating import Evaluating
 from conbo.study.learned import Learned
 from conbo.study.proofs import Proofs
 from conbo.study.shared import SharedOptimizer
-from conbo.study.stored import create_or_resume
+from conbo.study.stored import MAY_BE_LEFT_OUT, create_or_resume
 from conbo.study.trial_tables import TrialTables
 from conbo.study.workers import worker_name
 from conbo.trials import Outcomes, Trial
@@ -148,31 +148,11 @@ class Study(TrialTables, Learned, Evaluating, Proofs):
             confidence=confidence,
             failures="learn" if failures is None else failures,
         )
-        rule = checked.seed_rule
         self.name, self._device = name, device
-        self._settings = Settings(
-            space,
-            direction,
-            method,
-            state_distribution,
-            checked.model,
-            checked.seed,
-            checked.initial,
-            cost,
-            checked.prior,
-            checked.reward_range,
-            rule is not None,
-            None if rule is None else rule.listed,
-            checked.learned.constraints,
-            checked.learned.confidence,
-            checked.learned.failures,
-        )
+        self._settings = Settings.of(checked, method)
         given = {"model": model, "seed": seed, "initial": initial, "failures": failures}
-        not_given = [key for key, value in given.items() if value is None]
-        # the snapshot of a prior is taken once, because the prior study may have changed since
-        records, stored = create_or_resume(
-            Database(storage), name, storable(self._settings), not_given, taken_once=("prior",)
-        )
+        not_given = [key for key in MAY_BE_LEFT_OUT if given[key] is None]
+        records, stored = create_or_resume(Database(storage), name, storable(self._settings), not_given)
         self._shared = SharedOptimizer(records, self._optimizer, stored)
         self._runs: list[Run] = []  # runs of this study in this process
 

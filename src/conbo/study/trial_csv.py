@@ -13,9 +13,9 @@ from conbo.files import write_whole
 from conbo.notices import LOG
 from conbo.optimizer import Optimizer
 from conbo.spaces import Parameter, Space, Value
-from conbo.study.addable import check_addable, noiseless
+from conbo.study.addable import are_noiseless, check_addable
 from conbo.study.cells import number_in, seed_in, value_in
-from conbo.study.csv_text import csv_rows
+from conbo.study.csv_text import LONGEST_ERROR, csv_rows, is_blank
 from conbo.study.spreadsheets import marked
 from conbo.study.trial_rows import MEASURED, has_seeds, measured_cells, measured_columns, observations, warn_hidden
 from conbo.trials import Outcomes, Trial
@@ -102,7 +102,7 @@ def results_of(
     wrong: dict[int, str] = {}
     skipped: Counter[str] = Counter()  # statuses of rows that are not completed
     for number, row in enumerate(rows, start=1):
-        if (status := row.get("status")) not in (None, "", "completed"):
+        if not is_blank(status := row.get("status")) and str(status) != "completed":
             skipped[str(status)] += 1
             continue
         try:
@@ -110,12 +110,13 @@ def results_of(
             check_addable(optimizer, trial)
             results[number] = trial
         except (PointError, RewardError, TrialError) as error:
-            wrong[number] = str(error)
-    earlier = noiseless(optimizer.trials)
-    if len(earlier | noiseless(results.values())) > 1:
-        rule = f"`noise` must be given with every reward or with none{', also of earlier trials' if earlier else ''}."
-        usual = earlier or {False}
-        wrong |= {number: rule for number, trial in results.items() if (trial.noise is None) not in usual}
+            wrong[number] = shortened(str(error), LONGEST_ERROR)
+    earlier = are_noiseless(optimizer.trials)
+    usual = all(trial.noise is None for trial in results.values()) if earlier is None else earlier
+    rule = (
+        f"`noise` must be given with every reward or with none{'' if earlier is None else ', also of earlier trials'}."
+    )
+    wrong |= {number: rule for number, trial in results.items() if (trial.noise is None) != usual}
     if wrong:
         lines = "".join(
             f"\n  {f'row {number}' if places is None else places[number - 1]}: {what}"
@@ -140,7 +141,7 @@ def _trial(row: Mapping[Any, Any], space: Space, columns: Sequence[str], number:
 
     point_names = {*space.states, *space.actions}
     state, action = space.validate_state(point(space.states)), space.validate_action(point(space.actions))
-    noise = None if "noise" in point_names or row.get("noise") == "" else row.get("noise")
+    noise = None if "noise" in point_names or is_blank(row.get("noise")) else number_in(row["noise"])
     measured = {name: number_in(cell) for name, cell in measured_cells(row, point_names).items()}
-    outcomes = Outcomes(number_in(row["reward"]), None if noise is None else number_in(noise), measured)
+    outcomes = Outcomes(number_in(row["reward"]), noise, measured)
     return Trial(number, state, action, seed=seed_in(row[SEED]) if seeded else None).told(outcomes)

@@ -5,6 +5,7 @@ from typing import Any
 
 from conbo.common_random_numbers import SEED
 from conbo.notices import LOG
+from conbo.study.csv_text import is_blank
 from conbo.trials import Trial
 
 MEASURED = "outcome:"  # prefix of the columns of measured outcomes
@@ -70,7 +71,7 @@ def measured_cells(row: Mapping[Any, Any], parameters: Container[str]) -> dict[s
     Columns in `parameters` are not outcomes, whatever their names are.
     """
     columns = [column for column in row if str(column).startswith(MEASURED) and column not in parameters]
-    return {column.removeprefix(MEASURED): row[column] for column in columns if row[column] not in (None, "")}
+    return {column.removeprefix(MEASURED): row[column] for column in columns if not is_blank(row[column])}
 
 
 def _observation(trial: Trial, measured: Mapping[str, str], seeded: bool, noisy: bool) -> dict[str, Any]:

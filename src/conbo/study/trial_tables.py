@@ -11,7 +11,7 @@ from conbo.common_random_numbers import check_seed
 from conbo.notices import LOG
 from conbo.optimizer import Optimizer
 from conbo.spaces import Point, Space
-from conbo.study.addable import check_addable, noiseless
+from conbo.study.addable import are_noiseless, check_addable
 from conbo.study.shared import SharedOptimizer
 from conbo.study.trial_rows import observations
 from conbo.study.workers import worker_name
@@ -266,10 +266,10 @@ class TrialTables:
         def numbered(optimizer: Optimizer) -> list[Trial]:
             first = len(optimizer.trials)
             trials = [replace(trial, number=first + trial.number) for trial in results]
-            known = noiseless(optimizer.trials)
+            known = are_noiseless(optimizer.trials)
             for trial in trials:
                 check_addable(optimizer, trial)
-                if trial.status == "completed" and known not in (set(), {trial.noise is None}):
+                if trial.status == "completed" and known not in (None, trial.noise is None):
                     raise unlike_before(trial)
             return trials
 

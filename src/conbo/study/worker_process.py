@@ -45,7 +45,7 @@ def load(objective: bytes) -> None:
 
     Errors are ignored here, because the evaluation will report them.
     """
-    with suppress(Exception):
+    with suppress(BaseException):  # also SystemExit, of a module that ends its program
         pickle.loads(objective)
 
 
@@ -53,7 +53,9 @@ def load_and_evaluate(objective: bytes, *arguments: Any) -> "Outcomes | Failure"
     """Load and evaluate a pickled objective; return its outcomes, or a `Failure` if an exception was raised."""
     try:
         function = pickle.loads(objective)
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         text = f"the objective cannot be loaded in a worker process: {error_text(error)}"
         return Failure(text, shortened(traceback.format_exc(), MAX_MESSAGE))
     return evaluate(function, *arguments)
