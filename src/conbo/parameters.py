@@ -331,7 +331,7 @@ def _number_in_range(name: str, value: Any, low: float, high: float) -> Any:
     if not is_number(value):
         raise PointError(f"'{name}' must be a number, but got {value!r}.")
     if not low <= value <= high:  # false for NaN, too
-        raise PointError(f"`{low} <= {name} <= {high}` must hold, but got {name}={value}.")
+        raise PointError(f"`{low} <= {name} <= {high}` must hold, but got {name}={shortened(str(value))}.")
     return value
 
 

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from conbo.errors import PointError, SpaceError, closest, quoted, shortened
 from conbo.names import is_encodable
 from conbo.parameters import Array, Categorical, Integer, Parameter, Real
-from conbo.values import MAX_NAME, Value
+from conbo.values import MAX_NAME, Value, is_number
 
 Point: TypeAlias = Mapping[str, Value]
 
@@ -59,6 +59,18 @@ def decode(parameters: Mapping[str, Parameter], array: ArrayLike) -> list[dict[s
         return [{} for _ in rows]
     names = tuple(parameters)
     return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
+
+
+def into_range(parameters: Mapping[str, Parameter], state: Point) -> Point:
+    """Return a state with its numbers moved into their ranges; other invalid values stay, and are reported later."""
+    if not isinstance(state, Mapping):
+        return state
+    inside = dict(state)
+    for name, parameter in parameters.items():
+        value = inside.get(name)
+        if not isinstance(parameter, Categorical) and is_number(value):
+            inside[name] = min(max(value, parameter.low), parameter.high)
+    return inside
 
 
 def snap(parameters: Sequence[Parameter], array: ArrayLike) -> Array:

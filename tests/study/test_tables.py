@@ -111,7 +111,7 @@ def test_what_is_said_about_a_row_is_not_much_longer_than_a_line(tmp_path: Path)
         )
     _, *rows = str(raised.value).splitlines()
     assert [row[:11] for row in rows] == ["  line 2: `", "  line 3: `", "  line 4: '"]
-    assert all(300 < len(row) < 600 for row in rows)
+    assert all("characters cut" in row and len(row) < 600 for row in rows)
 
 
 def test_columns_with_neither_names_nor_values_are_ignored(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ from conbo.rounding import MARGIN_IN_WORDS, with_margin
 if TYPE_CHECKING:
     from conbo.policies.policy import Policy
     from conbo.prediction import Prediction
-    from conbo.spaces import Parameter, Space, Value
+    from conbo.spaces import Space, Value
 
 # The names are repeated here, because conbo.plots is slow to import; a test compares them.
 PLOTS = (
@@ -190,6 +190,8 @@ def _in_lines(prediction: "Prediction", space: "Space") -> str:
 
 
 def _answer_rows(learned: "Policy", path: Path, output: Path | None, extrapolate: bool, as_json: bool) -> None:
+    from conbo.space_columns import into_range
+
     space, placed = learned.belief.space, read_rows(path, all_columns=True)
     added = (*space.actions, "predicted_reward", "predicted_std", "predicted_probability")
     columns = {name for row in placed.values() for name in row} - set(space.states)
@@ -200,7 +202,7 @@ def _answer_rows(learned: "Policy", path: Path, output: Path | None, extrapolate
 
     def with_state(row: dict[str, Any]) -> "tuple[dict[str, Any], dict[str, Value]]":
         given = parse_row(space.states, row)
-        return row | given, space.validate_state(_into_range(space, given) if extrapolate else given)
+        return row | given, space.validate_state(into_range(space.states, given) if extrapolate else given)
 
     known = from_rows(path, placed, with_state)
     predictions = learned.predict_many([state for _, state in known])
@@ -215,18 +217,6 @@ def _answer_rows(learned: "Policy", path: Path, output: Path | None, extrapolate
         click.echo(f"Wrote {output}.")
     else:
         click.echo(json.dumps(answers, indent=1) if as_json else as_csv(answers, usual).rstrip("\n"))
-
-
-def _into_range(space: "Space", state: "dict[str, Value]") -> "dict[str, Value]":
-    """Return a state with its numbers moved into their ranges; other invalid values stay."""
-    from conbo.spaces import Categorical, is_number
-
-    def nearest(parameter: "Parameter", value: "Value") -> "Value":
-        if isinstance(parameter, Categorical) or not is_number(value):
-            return value
-        return min(max(value, parameter.low), parameter.high)
-
-    return {name: nearest(space.states[name], value) for name, value in state.items()}
 
 
 @click.command()

@@ -1,7 +1,7 @@
 """The policy that users get: it takes states and returns actions, both as dicts with values in the user's units."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,8 @@ from conbo.policies.policy_file import KernelReader, from_record, to_record
 from conbo.policies.policy_map import policy_map
 from conbo.prediction import Prediction
 from conbo.record_fields import errors_about, parse_json
-from conbo.spaces import Categorical, Feasible, Parameter, Point, Value, is_number
+from conbo.space_columns import into_range
+from conbo.spaces import Feasible, Point, Value
 from conbo.threads import threads_for
 
 __all__ = ["Policy", "Prediction", "load_policy"]
@@ -313,7 +314,7 @@ class Policy:
         With `extrapolate`, a number out of range is replaced by the nearest one in range.
         """
         parameters = self._belief.space.states
-        inside = [_into_range(parameters, state) for state in states] if extrapolate else states
+        inside = [into_range(parameters, state) for state in states] if extrapolate else states
         encoded = self._encode(inside)
         self._belief.space.check_feasible(encoded.numpy())
         with threads_for(len(self._belief.observations)):
@@ -365,15 +366,3 @@ def load_policy(path: str | Path, *, kernel: KernelReader | None = None, feasibl
     """
     with errors_about(f"'{path}' is no policy that can be used"):
         return Policy(*from_record(parse_json(Path(path).read_bytes()), kernel, feasible))
-
-
-def _into_range(parameters: Mapping[str, Parameter], state: Point) -> Point:
-    """Return a state with its numbers moved into their ranges; other invalid values stay, and are reported later."""
-    if not isinstance(state, Mapping):
-        return state
-    inside = dict(state)
-    for name, parameter in parameters.items():
-        value = inside.get(name)
-        if not isinstance(parameter, Categorical) and is_number(value):
-            inside[name] = min(max(value, parameter.low), parameter.high)
-    return inside
