@@ -182,6 +182,15 @@ class Belief:
         """Return the probabilities (n,) that points (n, d) satisfy all learned constraints; None if there are none."""
         return None if self.constraints is None else self.constraints.probability(points)
 
+    def without_failures(self, points: Tensor) -> Tensor:
+        """Return flags (n,): at which points (n, d) evaluations succeed with a probability of more than one half.
+
+        All flags are true if failures are not modeled.
+        """
+        if self.constraints is None:
+            return torch.ones(len(points), dtype=torch.bool, device=points.device)
+        return self.constraints.success_probability(points) > 0.5
+
     def best_mean(self, points: Tensor) -> float:
         """Return the highest posterior mean of those points (n, d) that confidently satisfy the learned constraints.
 

@@ -172,3 +172,20 @@ def test_a_state_in_which_all_evaluations_fail_is_left_alone(method: str) -> Non
     study = conbo.Study(space, method=method, seed=0)
     study.run(objective, 16, progress=False)
     assert [trial.status for trial in study.trials].count("failed") <= 4
+
+
+@pytest.mark.parametrize("method", ["thompson", "mts", "mts-pathwise", "ps-bax"])
+def test_methods_that_sample_leave_out_points_that_probably_fail(method: str) -> None:
+    """A failure tells nothing of the reward, so the same action would look best again and again."""
+    space = conbo.Space(states={"k": conbo.Categorical(["a", "b"])}, actions={"n": conbo.Integer(0, 9)})
+
+    def objective(state: Point, action: Point) -> float:
+        n = float(action["n"])
+        if n > 6:
+            raise ValueError("too many")
+        return n if state["k"] == "a" else n / 2
+
+    study = conbo.Study(space, method=method, model=FIXED, initial=8, seed=1)
+    study.run(objective, 12, progress=False)
+    assert [study.policy()({"k": k})["n"] for k in "ab"] == [6, 6]
+    assert [trial.status for trial in study.trials[8:]].count("failed") <= 5

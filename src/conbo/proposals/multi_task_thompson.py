@@ -19,7 +19,8 @@ n_x                   ``n_actions``         ⌈n_disc / n_s⌉ actions for each 
 If n_x is small, there are fewer actions of every kind.  A joint draw needs the Cholesky factor of the covariance of all
 points.  With `draw="pathwise"`, functions are drawn by random Fourier features instead, at a cost that is linear in the
 number of points, so there may be many more points.  A batch of n points comes from n independent draws.  With
-`weighted=True`, the improvements are weighted by P[s], which the paper does not do.
+`weighted=True`, the improvements are weighted by P[s], which the paper does not do.  Points where evaluations probably
+fail are left out as long as there are others.
 
 Reference: Char et al. (2019), with the settings of the ConBO paper's supplement.
 """
@@ -70,7 +71,10 @@ class MultiTaskThompson:
         if self.weighted:
             weights = belief.states.density(points[:, 0, : belief.n_state_dims].cpu()).to(points)
             improvement = improvement * weights[:, None, None]
-        return Suggestion(distinct_argmax(flat, improvement.flatten(0, 1)))
+        improvement, succeed = improvement.flatten(0, 1), belief.without_failures(flat)
+        if bool(succeed.any()):
+            flat, improvement = flat[succeed], improvement[succeed]
+        return Suggestion(distinct_argmax(flat, improvement))
 
 
 def discretization(belief: Belief, size: int, generator: torch.Generator, state: Tensor | None = None) -> Tensor:

@@ -2,7 +2,7 @@
 
 Bayesian algorithm execution (BAX) estimates the output of an algorithm.  Here, the algorithm maps a function to its
 optimal policy {(s, argmax_x f(s, x))}, computed at states that follow P[s].  A batch of n points comes from n
-independent draws.
+independent draws.  Points where evaluations probably fail are left out; if a policy has no others, points are uniform.
 
 Reference: Cheng, Astudillo, Desautels & Yue (2024), "Practical Bayesian Algorithm Execution via Posterior Sampling".
 """
@@ -47,7 +47,8 @@ class PosteriorSampling:
         points = torch.cat([states[:, None].expand(-1, n + SPARE, -1), actions], -1)
         variance = belief.posterior.variance(points.flatten(0, 1)).unflatten(0, points.shape[:2])
         ranked = variance.argsort(dim=0, descending=True, stable=True)
-        best = points.gather(0, ranked[..., None].expand_as(points)).unbind(1)  # by draw, the most uncertain first
+        ordered = points.gather(0, ranked[..., None].expand_as(points)).unbind(1)  # by draw, the most uncertain first
+        best = [draw[belief.without_failures(draw)] for draw in ordered]
         spare = UniformProposal().propose(belief, n, generator, state).points
         return Suggestion(new_points(belief, best, spare, n))
 

@@ -2,7 +2,7 @@
 
 A function is drawn jointly at a set of points: quasi-random points, and random points near those with the best
 posterior mean.  A batch of n points comes from n independent draws, as in Kandasamy et al. (2018) and Hernández-Lobato
-et al. (2017).
+et al. (2017).  Points where evaluations probably fail are left out as long as there are others.
 """
 
 from dataclasses import dataclass
@@ -34,6 +34,8 @@ class Thompson:
         noise = torch.randn(self.points // 2, d, generator=generator, dtype=torch.float64)
         near = best[torch.arange(self.points // 2) % len(best)] + (0.3 * width * noise).to(best)
         points = torch.cat([spread, fix_state(belief.snap(near.clamp(0, 1)), state)])
+        succeed = belief.without_failures(points)
+        points = points[succeed] if bool(succeed.any()) else points
         mean, covariance = belief.posterior.mean(points), belief.posterior.covariance(points, points)
         jitter = 1e-8 * torch.eye(len(points), dtype=points.dtype, device=points.device)
         root = cholesky(covariance + jitter)
