@@ -8,6 +8,7 @@ import pytest
 from click.testing import Result
 
 import conbo as library
+from conbo.spaces import Point
 
 Conbo = Callable[..., Result]
 
@@ -40,6 +41,29 @@ def test_a_study_file_and_its_commands(conbo: Conbo, limited: Path) -> None:
     assert "keeps constraints" in answer
     record = json.loads(conbo("policy", "--state", "demand=50", "--json").stdout)
     assert 0 <= record["probability"] <= 1
+
+
+def test_limits_and_costs_are_shown(conbo: Conbo, limited: Path) -> None:
+    limited.write_text(f'constraints = ["stock <= 120 + 0.1 * demand"]\ncost = "learned"\n{limited.read_text()}')
+    conbo("ask")
+    for verb in ("check", "status"):
+        text = conbo(verb).stdout
+        assert "\nlimit" in text
+        assert "  stock <= 120 + 0.1 * demand\n" in text
+        assert "  wait <= 0.5, learned, with a probability of at least 0.9\n" in text
+        assert "\ncost " in text
+
+
+def within(state: Point, action: Point) -> bool:
+    return True
+
+
+def test_limits_that_are_functions_are_shown_by_their_names(conbo: Conbo, folder: Path) -> None:
+    space = library.Space(actions={"a": library.Real(0, 9)}, feasible=within)
+    library.Study(space, method="uniform", storage="own.db", outcome_constraints={"wait": library.AtLeast(2)})
+    text = conbo("status", "own.db").stdout
+    assert f"function {__name__}.within\n" in text
+    assert "wait >= 2, learned, with a probability of at least 0.95\n" in text
 
 
 def test_the_best_reward_is_of_a_trial_that_satisfies_the_constraints(conbo: Conbo, limited: Path) -> None:

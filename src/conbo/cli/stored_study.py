@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, get_args
 
-from conbo.cli.tables import parameter_fields, parameter_rows
+from conbo.cli.tables import limit_rows, parameter_fields, parameter_rows
 from conbo.cost_rules import COST, LEARNED, Cost, check_told
 from conbo.direction import Direction, sign_of
 from conbo.errors import TrialError
@@ -34,10 +34,10 @@ class StoredStudy:
             self._cost: Cost = LEARNED if stored.record.get("cost") == LEARNED else None
         self.trials = tuple(sorted(self._records.news().trials, key=lambda trial: trial.number))
 
-    def parameter_rows(self) -> list[tuple[str, str]]:
-        """Return a row (role, description) for every state and action; the description has its name, type and range."""
+    def setting_rows(self) -> list[tuple[str, str]]:
+        """Return a row (role, description) for every state and action, for every limit, and for the cost."""
         with errors_about(self._records.origin):
-            return parameter_rows(self.space)
+            return [*parameter_rows(self.space), *limit_rows(self.settings)]
 
     @property
     def parameters(self) -> dict[str, Fields]:

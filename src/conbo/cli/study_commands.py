@@ -30,7 +30,7 @@ from conbo.cli.study_source import (
     study_arguments,
     study_source,
 )
-from conbo.cli.tables import as_columns, parameter_rows
+from conbo.cli.tables import as_columns, limit_rows, parameter_rows
 from conbo.files import write_whole
 from conbo.rounding import counted
 
@@ -76,6 +76,7 @@ def check(arguments: tuple[str, ...], name: str | None) -> None:
     rows = [
         ("study", f"{name or study_file.name}, {study_file.direction} by {study_file.method}"),
         *parameter_rows(study_file.space.to_dict()),
+        *limit_rows(study_file.record),
         ("kept in", f"{study_file.storage}, {kept}"),
     ]
     click.echo(as_columns(rows))

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from conbo.errors import ConboError, PointError, SettingError, StudyError, shortened
 from conbo.files import check_no_database, ending, write_whole
+from conbo.outcome_constraints import DEFAULT_CONFIDENCE, read_constraints
 from conbo.record_fields import Fields
 from conbo.study.csv_text import LONGEST_ERROR, csv_rows
 from conbo.study.spreadsheets import marked
@@ -206,6 +207,25 @@ def parameter_rows(space: Mapping[str, Any]) -> list[tuple[str, str]]:
         for role in ("state", "action")
         for name, parameter in parameter_fields(space, role).items()
     ]
+
+
+def limit_rows(settings: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return a row (role, description) for every limit on actions and on outcomes, and for the cost of evaluations.
+
+    `settings` is the record of a study's settings, as it is stored.
+    """
+    stored = Fields.of(settings)
+    space = stored.fields("space")
+    known = space.items("constraints") if space.has("constraints") else []
+    rows = [("limit", str(constraint)) for constraint in known]
+    if space.has("feasible"):
+        rows.append(("limit", space.text("feasible")))
+    if stored.has("outcome_constraints"):
+        confidence = stored.number("confidence") if stored.has("confidence") else DEFAULT_CONFIDENCE
+        learned = read_constraints(stored, "outcome_constraints")
+        sure = f"learned, with a probability of at least {confidence:g}"
+        rows += [("limit", f"{name} {limit}, {sure}") for name, limit in learned.items()]
+    return rows + ([("cost", stored.text("cost"))] if stored.has("cost") else [])
 
 
 def parameter_fields(space: Mapping[str, Any], role: str) -> dict[str, Fields]:

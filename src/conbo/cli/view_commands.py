@@ -82,7 +82,7 @@ def status(arguments: tuple[str, ...], name: str | None, with_model: bool, as_js
         return
     rows = [
         ("study", f"{study.name}, {study.direction} by {study.method}, seed {study.seed}"),
-        *study.parameter_rows(),
+        *study.setting_rows(),
         ("trials", f"{counts['completed']} completed, {counts['running']} running, {counts['failed']} failed"),
     ]
     if study.best is not None:
