@@ -44,6 +44,12 @@ def test_the_policy_keeps_what_was_learned(policy: Any) -> None:
     assert Prediction({"x": 1.0}, 2.0, 0.1).probability is None
 
 
+def test_a_notebook_shows_the_learned_limits() -> None:
+    html = new_study(outcome_constraints={"wait": conbo.AtMost(0.5), "yield": conbo.AtLeast(3)})._repr_html_()
+    assert "<td>wait &lt;= 0.5</td>" in html
+    assert "<td>yield &gt;= 3</td>" in html
+
+
 def test_every_state_gets_an_action_that_keeps_constraints_whatever_was_asked_before() -> None:
     study = conbo.Study(SPACE, method="uniform", model=FIXED, outcome_constraints={"wait": conbo.AtMost(5.2)})
     study.run(

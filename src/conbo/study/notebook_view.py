@@ -19,6 +19,7 @@ def line_of(study: "Study") -> str:
 def html_of(study: "Study") -> str:
     """The settings, progress, space and policy of a study as HTML."""
     settings = [("method", study.method), ("direction", study.direction), ("seed", study.seed)]
+    settings += [("learned limit", f"{name} {limit}") for name, limit in study.outcome_constraints.items()]
     settings += [("trials", _progress(study))]
     n = sum(trial.status == "completed" for trial in study.trials)
     if n == 0:
