@@ -189,3 +189,18 @@ def test_methods_that_sample_leave_out_points_that_probably_fail(method: str) ->
     study.run(objective, 12, progress=False)
     assert [study.policy()({"k": k})["n"] for k in "ab"] == [6, 6]
     assert [trial.status for trial in study.trials[8:]].count("failed") <= 5
+
+
+def test_points_that_probably_fail_are_not_suggested_if_nothing_is_left_to_gain() -> None:
+    """No action keeps the limit, so all gains are zero. Rewards are exact, so only failures leave any uncertainty."""
+
+    def objective(state: Point, action: Point) -> dict[str, float]:
+        x = float(action["x"])
+        if x < 0.5:
+            raise ValueError("too small")
+        return {"reward": x, "wait": 10 + x}
+
+    study = new_study(method="conbo", initial=10, outcome_constraints={"wait": conbo.AtMost(2.5)})
+    study.run(objective, 10, progress=False)
+    assert study.summary().failures > 0
+    assert float(study.ask().action["x"]) >= 0.45

@@ -299,13 +299,16 @@ def weighted_variance(belief: Belief, points: Tensor) -> Tensor:
     """Return values (c,) by which points (c, d) are chosen if the acquisition function is nearly zero everywhere.
 
     A value is the density of P[s] times the posterior variance, times the probability that an evaluation succeeds, and
-    divided by the expected cost if there are costs.
+    divided by the expected cost if there are costs.  Where evaluations probably fail it is zero, as long as there are
+    other points: if rewards are exact, the variance there may be a million times that of all others.
     """
     d_s = belief.n_state_dims
     density = belief.states.density(points[:, :d_s].cpu()).to(points)
     value = density * belief.posterior.variance(points)
     if belief.constraints is not None:  # a failure does not reduce the variance, so the same point would be best again
+        succeed = belief.without_failures(points)
         value = value * belief.constraints.success_probability(points)
+        value = torch.where(succeed, value, 0.0) if bool(succeed.any()) else value
     return value if belief.cost is None else value / belief.cost.relative(points)
 
 
