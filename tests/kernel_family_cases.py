@@ -7,6 +7,7 @@ from conbo.models.columns import Columns
 from conbo.models.kernel_families import KernelFamily, ProductFamily
 from conbo.models.main_effects import MainEffectsFamily
 from conbo.models.profiles import MATERN52, SQUARED_EXPONENTIAL
+from conbo.models.relative_family import RelativeFamily
 from conbo.models.warped_family import WarpedFamily
 from conbo.spaces import Categorical, Integer, Real, Space
 from random_beliefs import points_in, reals, uniform
@@ -52,6 +53,13 @@ FAMILIES: dict[str, tuple[Space, KernelFamily]] = {
         reals(1, 2),
         WarpedFamily(MainEffectsFamily(ProductFamily(*columns(reals(1, 2))), MATERN52)),
     ),
+    "relative": (reals(2, 2), RelativeFamily(ProductFamily(*columns(reals(2, 2))))),
+    "relative main effects": (
+        reals(2, 1),
+        RelativeFamily(MainEffectsFamily(ProductFamily(*columns(reals(2, 1))), MATERN52)),
+    ),
+    "relative mixed": (MIXED, RelativeFamily(ProductFamily(*columns(MIXED), SQUARED_EXPONENTIAL))),
+    "relative trend": (TWO_KINDS, RelativeFamily(TrendFamily(*columns(TWO_KINDS, True)))),
     "warped": (reals(1, 2), WarpedFamily(ProductFamily(*columns(reals(1, 2))))),
     "warped mixed": (MIXED, WarpedFamily(ProductFamily(*columns(MIXED), SQUARED_EXPONENTIAL))),
     "warped multi-task": (CATEGORIES, WarpedFamily(MultiTaskFamily(*columns(CATEGORIES, True)))),

@@ -62,7 +62,7 @@ class OutcomeProcess(GaussianProcess):
 
 
 # Outputs are not warped, because the probability of feasibility assumes that the slack is normal.
-MODEL = OutcomeProcess(members=1, output_warping="none")
+MODEL = OutcomeProcess(members=1, relative_actions="none", output_warping="none")
 SAME = 1e-12  # slacks are equal if they differ by at most this share of the largest one
 
 

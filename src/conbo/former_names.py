@@ -28,7 +28,8 @@ def with_present_names(model: Mapping[str, Any], defaults: Mapping[str, Any]) ->
     """Return the stored settings of a `GaussianProcess` under their current names.
 
     If conbo 0.1 stored them, newer settings are missing and get their `defaults`.  There is one exception: if the
-    stored profile is not "auto", a single model without main effects and output warping is used, as in 0.1.
+    stored profile is not "auto", a single model is used, without relative actions, main effects and output warping, as
+    in 0.1.
     """
     renamed = "states" in model and "state_kernel" not in model
     settings = {"state_kernel" if renamed and name == "states" else name: value for name, value in model.items()}
@@ -39,10 +40,10 @@ def _from_0_1(model: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str
     """Convert `GaussianProcess` settings that were stored by conbo 0.1 to current ones.
 
     Newer settings get their `defaults`.  There is one exception: if the stored profile is not "auto", a single model
-    without main effects and output warping is used, as in 0.1.
+    without relative actions, main effects and output warping is used, as in 0.1.
     """
     settings = {name: value for name, value in model.items() if name != "actions"}
-    single = {"main_effects": "none", "output_warping": "none", "members": 1}
+    single = {"relative_actions": "none", "main_effects": "none", "output_warping": "none", "members": 1}
     added = defaults if settings.get("profile") == "auto" else {**defaults, **single}
     return {**added, **settings, "input_warping": _warped(model["actions"])}
 

@@ -61,6 +61,9 @@ class GaussianProcess:
         heteroscedastic if that is clearly more probable.
     input_warping
         "auto" warps an action parameter if rewards clearly change faster in one part of its range; "none" does not.
+    relative_actions
+        "auto" replaces the action x by x - W s in a state s, with a learned W, if the best action clearly follows the
+        state, as the best stock follows the demand. In spaces with limits, it never does; neither does "none".
     main_effects
         "auto" also tries kernels with an effect of the action that is the same in all states, and an effect of the
         state that is the same for all actions; "none" does not.
@@ -90,6 +93,7 @@ class GaussianProcess:
     rank: int = 2
     noise: str = "auto"
     input_warping: str = "auto"
+    relative_actions: str = "auto"
     main_effects: str = "auto"
     output_warping: str = "auto"
     members: int = 6
@@ -118,7 +122,7 @@ class GaussianProcess:
             raise SettingError(f"`rank` must be an integer of at least 1, but got rank={self.rank!r}.")
         if self.noise not in ("auto", "small"):
             raise SettingError(f"`noise` must be auto or small, but got {self.noise!r}.")
-        for name in ("input_warping", "main_effects", "output_warping"):
+        for name in ("input_warping", "relative_actions", "main_effects", "output_warping"):
             if (value := getattr(self, name)) not in ("auto", "none"):
                 raise SettingError(f"`{name}` must be auto or none, but got {value!r}.")
         if not isinstance(self.members, int) or self.members < 1:
@@ -138,11 +142,12 @@ class GaussianProcess:
         pairs = list(zip(plain, profiles, strict=True))
         tried = self.main_effects != "none" and effect_columns(plain[0].states)
         effects = tuple(MainEffectsFamily(*pair) for pair in pairs) if tried else ()
+        relative = self.relative_actions == "auto" and space.feasible_set is None
         if seeds is None:
-            return Structures(plain, effects)
+            return Structures(plain, effects, relative=relative)
         pairs += [(effect, effect.profile) for effect in effects]
         seeded = tuple(SeededFamily(*pair, *parts, seeds.between) for pair in pairs for parts in PARTS)
-        return Structures(plain, effects, seeded)
+        return Structures(plain, effects, seeded, relative)
 
     def _family(self, space: Space, profile: Profile) -> KernelFamily:
         from conbo.models.category_families import MultiTaskFamily, TrendFamily

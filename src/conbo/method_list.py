@@ -21,7 +21,13 @@ DEFAULT_METHOD = "conbo"
 
 # The papers evaluate their methods with this model, so it is the default of these methods.
 PUBLISHED_MODEL = GaussianProcess(
-    "matern52", noise="small", input_warping="none", main_effects="none", output_warping="none", members=1
+    "matern52",
+    noise="small",
+    input_warping="none",
+    relative_actions="none",
+    main_effects="none",
+    output_warping="none",
+    members=1,
 )
 
 _PAPER = "Pearce, Klaise & Groves (2020)"

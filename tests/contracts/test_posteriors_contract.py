@@ -30,7 +30,9 @@ from conbo.models.mixture import Mixture
 from conbo.models.one_study import OneStudy
 from conbo.models.output_maps import Limits, LowTail, OutputMap
 from conbo.models.profiles import MATERN52, Profile
+from conbo.models.relative import RelativePosterior
 from conbo.models.seed_effects import SeededPosterior, SeedEffect, condition_with_seeds
+from conbo.models.shear import Shear
 from conbo.models.transformed import TransformedPosterior
 from conbo.observations import Observations, Seeds
 from conbo.policies.policy import Policy, load_policy
@@ -167,6 +169,20 @@ def mapped(output: OutputMap, noise: float = 1e-3) -> Belief:
     return replace(belief, observations=told, posterior=TransformedPosterior(posterior, output))
 
 
+def relative(space: Space, weights: list[list[float]], output: OutputMap | None = None) -> Belief:
+    """A belief by a model of actions relative to the state; if all states are numeric, with main effects."""
+    shear, plain = Shear(tensor(weights)), product_kernel(space)
+    numeric = not any(space.state_categories)
+    kernel = with_main_effects(plain, space.n_state_dims) if numeric else plain
+    belief = belief_with(space, kernel, noise=1e-3)
+    told = belief.observations
+    process = condition(kernel, 0.2, 1e-3, shear(told.points), told.rewards)
+    if output is None:
+        return replace(belief, posterior=RelativePosterior(process, shear))
+    told = replace(told, rewards=output.rewards(told.rewards))
+    return replace(belief, observations=told, posterior=RelativePosterior(TransformedPosterior(process, output), shear))
+
+
 def clipped(floor: float) -> Belief:
     """A belief about rewards that are clipped at a floor."""
     kernel = product_kernel(REALS, 0.4, [0.3, 0.8])
@@ -195,7 +211,7 @@ def with_seeds(space: Space) -> Belief:
 
 
 LOW_TAIL = LowTail(pivot=0.4, width=0.5, shift=-0.2, scale=0.8)
-MAPPED = ("low tail", "low tail with noise", "mixture of maps")
+MAPPED = ("low tail", "low tail with noise", "relative low tail", "mixture of maps")
 CASES: dict[str, Callable[[], Belief]] = {
     "matern": lambda: belief_with(REALS, product_kernel(REALS, 0.4, [0.3, 0.8], 1.7), constant=0.3),
     "squared exponential": lambda: belief_with(
@@ -222,8 +238,12 @@ CASES: dict[str, Callable[[], Belief]] = {
     "limits": lambda: mapped(Limits(-0.5, 1.5)),
     "one limit": lambda: mapped(Limits(-0.5, inf)),
     "clipped": lambda: clipped(-0.6),
+    "relative": lambda: relative(reals(1, 2), [[0.7], [-0.3]]),
+    "relative mixed": lambda: relative(MIXED, [[-0.8, 0.0], [0.5, 0.0], [0.0, 0.0]]),
+    "relative low tail": lambda: relative(reals(2, 1), [[0.7, -0.4]], LOW_TAIL),
     "mixture": lambda: mixed_beliefs("matern", "main effects warped", "heteroscedastic"),
     "mixture of maps": lambda: mixed_beliefs("low tail", "squared exponential", "limits"),
+    "mixture with relative": lambda: mixed_beliefs("relative", "warped"),
     "own profile": lambda: belief_with(REALS, product_kernel(REALS, 0.4, [0.3, 0.8], profile=OWN_PROFILE)),
     "own structure": lambda: belief_with(REALS, SHARED),
     "approximate": lambda: by_inducing_points(REALS, product_kernel(REALS, 0.4, [0.3, 0.8], 1.7), 0.05),

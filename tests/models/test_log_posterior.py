@@ -13,6 +13,7 @@ from conbo.models.hyperparameter_prior import Expected
 from conbo.models.kernel_families import KernelFamily
 from conbo.models.kernels import Kernel
 from conbo.models.log_posterior import LogPosterior
+from conbo.models.relative_family import shear_of
 from conbo.models.solved_covariances import factorize_and_invert
 from kernel_family_cases import FAMILIES, data
 from random_beliefs import tensor, uniform
@@ -108,7 +109,9 @@ def test_the_objective_is_likelihood_times_priors_at_the_best_constant(name: str
             if isinstance(found, HeteroscedasticNoise)
             else torch.as_tensor(found, dtype=torch.float64).expand(len(points))
         )
-        covariance = covariance_of(family.kernel(row[: n_l + n_v + n_w]), points) + torch.diag(variances)
+        shear = shear_of(family, row)
+        seen = points if shear is None else shear(points)
+        covariance = covariance_of(family.kernel(row[: n_l + n_v + n_w]), seen) + torch.diag(variances)
         likelihood = [
             MultivariateNormal((constant + move).expand(len(points)), covariance).log_prob(rewards)
             for move in (0.0, 1e-3, -1e-3)

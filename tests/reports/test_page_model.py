@@ -21,7 +21,9 @@ from conbo.models.main_effects import MainEffectsKernel, effect_columns
 from conbo.models.mixture import Mixture
 from conbo.models.output_maps import Limits, LowTail, OutputMap
 from conbo.models.posterior import Posterior
+from conbo.models.relative import RelativePosterior
 from conbo.models.seed_effects import SeedEffect, condition_with_seeds
+from conbo.models.shear import Shear
 from conbo.models.transformed import TransformedPosterior
 from conbo.plots.view import View
 from conbo.policies.policy import Policy
@@ -70,6 +72,12 @@ def with_main_effects(kernel: Kernel) -> MainEffectsKernel:
     return MainEffectsKernel(kernel, Factor(chosen, lengthscales, kernel.actions.profile), 0.6, 0.4)
 
 
+def relative(kernel: Kernel, weights: list[list[float]], output: OutputMap | None = None) -> RelativePosterior:
+    shear, rewards = Shear(tensor(weights)), REWARDS if output is None else output.values(REWARDS, None)[0]
+    known = condition(kernel, 0.1, 1e-2, shear(POINTS), rewards)
+    return RelativePosterior(known if output is None else TransformedPosterior(known, output), shear)
+
+
 def mixture(*members: Posterior) -> Mixture:
     weights = tensor(range(len(members), 0, -1))
     return Mixture(members, weights / weights.sum())
@@ -80,6 +88,8 @@ SMOOTH = product_kernel(SPACE, 0.5, 0.5, profile="squared-exponential")
 TAIL = LowTail(pivot=float(REWARDS.max()), width=0.5, shift=-0.6, scale=0.7)
 POWER = LowTail(pivot=float(REWARDS.max()), width=0.2, shift=-0.6, scale=0.7, power=0.4)
 NOISE = heteroscedastic_noise(SPACE)
+
+W = [[0.8, 0.0], [0.0, 0.0], [-0.4, 0.0]]
 
 POSTERIORS: dict[str, Posterior] = {
     "one process": process(PRODUCT),
@@ -92,6 +102,9 @@ POSTERIORS: dict[str, Posterior] = {
         condition_censored(PRODUCT, 0.1, 1e-2, POINTS, REWARDS.clamp_min(-4.0), -4.0), Limits(-4.0, inf)
     ),
     "limits and a low tail": process(PRODUCT, output=Limits(-0.5, 1.2, TAIL)),
+    "relative": relative(with_main_effects(TREND), W),
+    "relative, low tail": relative(PRODUCT, W, TAIL),
+    "relative beside warped": mixture(process(warped(PRODUCT)), relative(SMOOTH, W), relative(PRODUCT, W, TAIL)),
     "seeds": with_seeds(SeedEffect(0.3, product_kernel(SPACE, 0.7, 0.9, 0.2)), PRODUCT),
     "listed seeds": with_seeds(SeedEffect(0.3, SMOOTH, -1 / 6), with_main_effects(SMOOTH)),
     "a constant of every seed, or none": mixture(with_seeds(SeedEffect(0.3, None), TREND), process(PRODUCT, 0.3)),

@@ -109,8 +109,8 @@ PICTURES: dict[str, Callable[[], Figure]] = {
 }
 
 PAPERS_MODEL = GaussianProcess(
-    main_effects="none", output_warping="none", members=1
-)  # a single Gaussian process, without main effects and output warping
+    relative_actions="none", main_effects="none", output_warping="none", members=1
+)  # a single Gaussian process, without relative actions, main effects and output warping
 PAPERS_CONBO = ConBO(HybridKG(n_z=5, spread=1.0, estimate="lower"), GaussianStates())
 ESTIMATORS: dict[str, Estimator | None] = {
     "μⁿ⁺¹ for several z": None,

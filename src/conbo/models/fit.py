@@ -39,8 +39,12 @@ from conbo.models.modes import (
 )
 from conbo.models.moving import moved
 from conbo.models.output_maps import Limits, LowTail, read_tail
+from conbo.models.relative import RelativePosterior
+from conbo.models.relative_family import shear_of
+from conbo.models.relative_modes import with_relative_actions
 from conbo.models.seed_effects import SeedEffect, condition_with_seeds
 from conbo.models.seeded_modes import modes_with_seeds
+from conbo.models.shear import Shear
 from conbo.models.structures import Structures
 from conbo.models.transformed import TransformedPosterior
 from conbo.models.truncation import Sites, floor_of, sites_of
@@ -68,6 +72,7 @@ class Fit:
     output: LowTail | None  # output warping, if the model has it
     floor: float | None  # the floor at which rewards are clipped; None if they are not
     effect: SeedEffect | None  # the random effect of simulator seeds, if the model has one
+    shear: Shear | None  # the change to actions relative to the state, if the model has them
     record: dict[str, Any] = field(repr=False, compare=False)  # JSON values from which `restored` makes this fit again
     # at most one entry: the factor of the data that this fit was last conditioned on
     _last: list[Factored | Summary] = field(default_factory=list, repr=False, compare=False)
@@ -79,7 +84,7 @@ class Fit:
         noise: Tensor | None = None,
         limits: tuple[float, float] | None = None,
         seeds: Tensor | None = None,
-    ) -> ExactPosterior | TransformedPosterior:
+    ) -> ExactPosterior | TransformedPosterior | RelativePosterior:
         """Return the posterior given standardized rewards (n,) at points (n, d).
 
         `noise` (n,) holds the variances of the rewards' noise if they are known; otherwise the fitted noise is used.
@@ -99,9 +104,11 @@ class Fit:
         values, variances = (rewards, noise) if output is None else output.values(rewards, noise)
         known = self.noise if variances is None else variances
         earlier = self._last[0] if self._last else None
-        process, kept = condition_by_size(self.kernel, self.constant, known, points, values, earlier=earlier)
+        seen = points if self.shear is None else self.shear(points)
+        process, kept = condition_by_size(self.kernel, self.constant, known, seen, values, earlier=earlier)
         self._last[:] = [kept]
-        return process if output is None else TransformedPosterior(process, output)
+        posterior = process if output is None else TransformedPosterior(process, output)
+        return posterior if self.shear is None else RelativePosterior(posterior, self.shear)
 
     def sites(self, points: Tensor, rewards: Tensor) -> Sites | None:
         """Return n pseudo-observations at points (n, d), in place of rewards (n,) of which some are clipped at a floor.
@@ -195,9 +202,10 @@ def all_modes(
 
     First, every family of kernels without main effects is fitted. If `map_rewards` is true and the noise is not known,
     these families are also fitted with output warping. Then the families with the most evidence are fitted with main
-    effects. Finally, variants of the best mode so far are tried: one with heteroscedastic noise if `noise` is
-    "moderate", and one with input warping if `warp` is true. A variant is added if it has more evidence than the best
-    mode. With heteroscedastic noise, it must have NOISE_MARGIN nats more.
+    effects. Then variants of the best mode so far are tried: one with heteroscedastic noise if `noise` is "moderate",
+    and one with input warping if `warp` is true. A variant is added if it has more evidence than the best mode. With
+    heteroscedastic noise, it must have NOISE_MARGIN nats more. Finally, all families are fitted with relative actions,
+    if the structures allow it and if these promise enough evidence.
     """
     modes = at_least_one(modes_of_families(structures.plain, points, rewards, noise, several, sites))
     if map_rewards and isinstance(noise, str):
@@ -208,7 +216,7 @@ def all_modes(
     for variant, margin in variants:
         best = best_of(modes)
         modes += [mode for mode in variant(best) if mode.evidence > best.evidence + margin]
-    return modes
+    return modes + with_relative_actions(structures, modes) if structures.relative else modes
 
 
 def censored_modes(
@@ -226,6 +234,7 @@ def censored_modes(
     warping, and with `several`, a family may contribute more than one mode. The list is empty if the best model has
     much noise, heteroscedastic noise or output warping. The caller then does not treat rewards as clipped.
     """
+    structures = replace(structures, relative=False)
     free = rewards > floor
     best = best_of(all_modes(structures, points[free], rewards[free], noise, False, True, False))
     if not nearly_exact(best):
@@ -320,9 +329,11 @@ def restored(
     kernel, learned = target.kernel(parameters), target.noise_of(parameters)
     seeded = structures.seeded(family)
     effect = None if seeded is None else seeded.effect(parameters)
+    shear = shear_of(family, parameters)
     if points.device.type != "cpu":
         kernel, learned = kernel.to(points.device), learned if isinstance(learned, float) else learned.to(points.device)
-        effect = moved(effect, points.device)
+        effect, shear = moved((effect, shear), points.device)
     output = None if record["output"] is None else read_tail(record["output"])
     floor, evidence = record["floor"], record["evidence"]
-    return Fit(kernel, record["constant"], learned, record["objective"], evidence, output, floor, effect, record)
+    known = record["constant"], learned, record["objective"], evidence
+    return Fit(kernel, *known, output, floor, effect, shear, record)

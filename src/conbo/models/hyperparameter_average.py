@@ -24,6 +24,7 @@ from conbo.models.log_posterior import LogPosterior
 from conbo.models.mixture import Mixture
 from conbo.models.moving import moved
 from conbo.models.posterior import Posterior
+from conbo.models.relative_family import shear_of
 from conbo.models.structures import Structures
 from conbo.observations import Observations
 
@@ -89,7 +90,8 @@ def drawn_fits(
     found = []
     for parameters, constant in zip(drawn[usable], constants[:-1][usable], strict=True):
         kernel, noise_there = moved((target.kernel(parameters), target.noise_of(parameters)), fitted.points.device)
-        found.append(replace(fit, kernel=kernel, constant=float(constant), noise=noise_there, _last=[]))
+        shear = moved(shear_of(target.family, parameters), fitted.points.device)
+        found.append(replace(fit, kernel=kernel, constant=float(constant), noise=noise_there, shear=shear, _last=[]))
     step = (drawn - mode)[usable]
     normal = -0.5 * torch.einsum("ip,pq,iq->i", step, curvature, step)
     ratios = (objectives[:-1][usable] - objectives[-1] - normal).clamp_max(0).exp()

@@ -231,9 +231,13 @@ class Kernel(ABC):
         """Return the values from which the report's web page computes the main effects; None if the kernel has none."""
         return None
 
+    def with_actions(self, actions: Factor) -> Self:
+        """Return a copy of the kernel with another correlation of actions."""
+        return replace(self, actions=actions)  # type: ignore[type-var]
+
     def warped(self, warp: Warp) -> Self:
         """Return a copy of the kernel with input warping of the actions."""
-        return replace(self, actions=replace(self.actions, warp=warp))  # type: ignore[type-var]
+        return self.with_actions(replace(self.actions, warp=warp))
 
     def to(self, device: torch.device) -> Self:
         """Return a copy of the kernel on another device."""

@@ -23,7 +23,6 @@ from conbo.models.kernel_families import ExtendedFamily, Pullback, Term
 from conbo.models.kernels import Factor, Kernel, pulled
 from conbo.models.product_terms import HasProductTerms, ProductTerm, TermBlock
 from conbo.models.profiles import Profile
-from conbo.models.warp import Warp
 
 SHARE = log(3.0)  # at the start of a search, interaction and main effects each have a third of the fitted variance
 
@@ -143,9 +142,9 @@ class MainEffectsKernel(Kernel):
             scales[column] = self.state_effect.profile.unit / lengthscale
         return {"actionVariance": self.action_variance, "stateVariance": self.state_variance, "stateScales": scales}
 
-    def warped(self, warp: Warp) -> Self:
-        """Return a copy of the kernel with input warping of the actions."""
-        return replace(self, interaction=self.interaction.warped(warp))
+    def with_actions(self, actions: Factor) -> Self:
+        """Return a copy of the kernel with another correlation of actions."""
+        return replace(self, interaction=self.interaction.with_actions(actions))
 
     def to(self, device: torch.device) -> Self:
         """Return a copy of the kernel on another device."""

@@ -31,7 +31,9 @@ from conbo.models.one_study import OneStudy, of_both
 from conbo.models.output_maps import read_output
 from conbo.models.posterior import Posterior
 from conbo.models.profiles import Profile, profile_of
+from conbo.models.relative import RelativePosterior
 from conbo.models.seed_effects import SeedEffect, condition_with_seeds
+from conbo.models.shear import Shear
 from conbo.models.transformed import TransformedPosterior
 from conbo.models.warp import read_warp
 from conbo.observations import Observations, Seeds
@@ -156,7 +158,7 @@ def _members_record(model: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def _posterior(
     record: Mapping[str, Any], space: Space, seen: Observations, reader: KernelReader
-) -> ExactPosterior | TransformedPosterior:
+) -> ExactPosterior | TransformedPosterior | RelativePosterior:
     """Restore the posterior of one model from its record and from `seen`, the observations with standardized rewards.
 
     `reader` restores the kernel.
@@ -173,8 +175,11 @@ def _posterior(
         constant, floor = float(record["constant"]), float(record["floor"])
         clipped = condition_censored(kernel, constant, new_noise, seen.points, seen.rewards, floor)
         return TransformedPosterior(clipped, output)
-    process, _ = condition_by_size(kernel, float(record["constant"]), known, seen.points, rewards, new_noise)
-    return process if output is None else TransformedPosterior(process, output)
+    shear = Shear(_tensor(record["shear"])) if "shear" in record else None
+    points = seen.points if shear is None else shear(seen.points)
+    process, _ = condition_by_size(kernel, float(record["constant"]), known, points, rewards, new_noise)
+    posterior = process if output is None else TransformedPosterior(process, output)
+    return posterior if shear is None else RelativePosterior(posterior, shear)
 
 
 def _constraints_record(learned: LearnedConstraints) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from conbo.errors import RecordError
 from conbo.models.profiles import PROFILES
+from conbo.models.relative_family import LARGEST_WEIGHT
 from conbo.prior_belief import with_study
 from conbo.record_fields import Fields, checksum, parse_json, shown
 from conbo.spaces import Categorical, Feasible, Space
@@ -196,7 +197,7 @@ def _check_members(record: Fields, name: str, space: Space, own_kernel: bool) ->
         raise RecordError(f"`{name}` must be 1 to {MOST_MEMBERS} models, but are {len(items)}.")
     total = 0.0
     for place, item in enumerate(items):
-        optional = ("output", "floor", "seed_effect")
+        optional = ("output", "floor", "seed_effect", "shear")
         member = Fields.of(item, f"{name}[{place}]").only(("weight", *_MODEL), optional=optional)
         total += member.number("weight", 5e-324, 1 + ROUNDING)
         _check_model(member, space, own_kernel)
@@ -206,6 +207,8 @@ def _check_members(record: Fields, name: str, space: Space, own_kernel: bool) ->
             _check_floor(member, record)
         if "seed_effect" in member.record:
             _check_seed_effect(member, record, space)
+        if "shear" in member.record:
+            _check_shear(member, space)
     if abs(total - 1) > ROUNDING:
         raise RecordError(f"the weights of `{name}` must add up to 1, but add up to {total}.")
 
@@ -253,6 +256,16 @@ def _check_floor(member: Fields, record: Fields) -> None:
         raise RecordError(f"{member.path('output')} must be limits for {member.path('floor')}, but is {shown(output)}.")
     if len(record.items("rewards")) > MOST_CLIPPED:
         raise RecordError(f"`rewards` must be at most {MOST_CLIPPED} for {member.path('floor')}, but are more.")
+
+
+def _check_shear(member: Fields, space: Space) -> None:
+    most = LARGEST_WEIGHT + ROUNDING
+    member.rows("shear", space.n_action_dims, space.n_state_dims, -most, most)
+    other = next((name for name in ("floor", "seed_effect") if name in member.record), None)
+    if other is not None:
+        raise RecordError(f"{member.path('shear')} must not be there with {member.path(other)}, but is.")
+    if space.feasible_set is not None:
+        raise RecordError(f"{member.path('shear')} must not be there in a space with limits, but is.")
 
 
 def _check_seed_effect(member: Fields, record: Fields, space: Space) -> None:

@@ -45,7 +45,9 @@ from conbo.proposals.maximizer import Maximizer
 from conbo.proposals.round_robin import hopeful
 from conbo.spaces import Space
 
-TASK_MODEL = GaussianProcess("matern52", input_warping="none", main_effects="none", output_warping="none", members=1)
+TASK_MODEL = GaussianProcess(
+    "matern52", input_warping="none", relative_actions="none", main_effects="none", output_warping="none", members=1
+)
 DRAWS = 1000  # largest number of states of which one may join; this many are drawn if there are infinitely many
 
 

@@ -7,7 +7,8 @@
 //
 // c is the combination of a state's categories, r the scaled distance between the other columns of two states, and r'
 // the same distance in the scales of the state's main effect. Points are rows of the unit cube, states first. Rewards
-// are standardized and to be maximized. Actions may be warped; all functions here take warped actions.
+// are standardized and to be maximized. Actions may be warped; all functions here take warped actions. They may also be
+// relative to the state: then x - W s replaces an action x in a state s.
 
 function createProcess(record) {
   const { profile, constant, tables, stateScales, actionScales, stateCounts, actionCounts } = record;
@@ -18,7 +19,12 @@ function createProcess(record) {
   const effects = record.mainEffects ?? { actionVariance: 0, stateVariance: 0, stateScales };
   const { warp } = createWarp(record.actionExponents); // of one number of an action
   const warped = (action) => action.map(warp);
-  for (let i = 0; i < n; i++) points.set(warped(points.subarray(i * d + dS, (i + 1) * d)), i * d + dS);
+  const shear = record.shear ?? null; // W
+  const relative = (state, action) => (shear ? action.map((x, j) => x - dot(shear[j], state, dS)) : action);
+  for (let i = 0; i < n; i++) {
+    const state = points.subarray(i * d, i * d + dS), action = warped(points.subarray(i * d + dS, (i + 1) * d));
+    points.set(relative(state, action), i * d + dS);
+  }
   const pool = rows(floats(record.pool), dX).map(warped);
 
   const { value: phi, slopes } = PROFILES[profile];
@@ -63,7 +69,7 @@ function createProcess(record) {
     }
     const itself = own + own / tables.size;
     return {
-      scale, offset,
+      scale, offset, state,
       ownScale: tables.scale[itself] + effects.actionVariance,
       ownOffset: tables.offset[itself] + effects.stateVariance,
     };
@@ -83,15 +89,18 @@ function createProcess(record) {
       base += weights[i] * row.offset[i];
     }
     const at = (action) => {
+      const own = relative(row.state, action);
       let mean = base;
-      for (let i = 0; i < n; i++) mean += pull[i] * kappa(action, 0, points, i * d + dS);
+      for (let i = 0; i < n; i++) mean += pull[i] * kappa(own, 0, points, i * d + dS);
       return mean;
     };
-    const pooled = () => poolCorrelation.map((correlation) => base + dot(pull, correlation, n));
-    return { at, pooled, derivatives: (action) => derivatives(pull, action) };
+    const pooled = () => (
+      shear ? pool.map(at) : poolCorrelation.map((correlation) => base + dot(pull, correlation, n))
+    );
+    return { at, pooled, derivatives: (action) => derivatives(pull, relative(row.state, action)) };
   }
 
-  // gradient and Hessian with respect to the numbers of a warped action, not to its categories
+  // gradient and Hessian with respect to the numbers of a warped or relative action, not to its categories
   const numbers = actionScales.map((_, j) => j).filter((j) => !actionCounts[j]);
   function derivatives(pull, action) {
     const m = numbers.length, away = new Float64Array(m);
@@ -163,8 +172,9 @@ function createProcess(record) {
   }
 
   // L⁻¹ k for a warped action in a state, which gives variances and covariances; null until `prepare` is done
-  function solve(row, there) {
+  function solve(row, action) {
     if (factor === null) return null;
+    const there = relative(row.state, action);
     const solved = new Float64Array(n);
     for (let i = 0; i < n; i++) {
       const covariance = row.scale[i] * kappa(there, 0, points, i * d + dS) + row.offset[i];
