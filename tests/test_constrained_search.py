@@ -7,11 +7,13 @@ import torch
 from scipy.special import ndtri_exp
 from torch import Tensor
 
-from conbo.learned_constraints import LOWEST, log_probability_and_gradient
+from conbo.belief import Belief
+from conbo.learned_constraints import LOWEST, LearnedConstraint, LearnedConstraints, log_probability_and_gradient
+from conbo.models.exact import condition
 from conbo.search.action_candidates import action_candidates
 from conbo.spaces import Space
 from constrained_beliefs import SPACES, constrained
-from random_beliefs import belief_with, finite_differences, generator, points_in, product_kernel, tensor
+from random_beliefs import belief_on, belief_with, finite_differences, generator, points_in, product_kernel, tensor
 
 
 def grid_over(space: Space, k: int) -> Tensor:
@@ -44,6 +46,32 @@ def test_no_action_that_is_sure_enough_is_better(name: str) -> None:
             assert float(mean) >= float(belief.posterior.mean(there[sure]).amax()) - 2e-3
         else:
             assert mine >= float(likely.amax()) - 2e-3
+
+
+def in_a_disc() -> Belief:
+    """The first action is the reward, and actions in a disc are feasible, as a precise model has learned."""
+    space = SPACES["two actions"]
+    points, kernel = points_in(space, 60, seed=1), product_kernel(space, 1.0, 0.7)
+    state, x, y = points.T
+
+    def learned_from(values: Tensor) -> Belief:
+        return belief_on(space, condition(kernel, 0.0, 1e-4, points, values), points, values)
+
+    slack = learned_from(1 - (x - 0.4 - 0.1 * state).square() / 0.3**2 - (y - 0.5).square() / 0.45**2)
+    disc = LearnedConstraint("disc", slack.posterior, 0.0, slack.observations)
+    return replace(learned_from(x), constraints=LearnedConstraints((disc,), 0.95))
+
+
+def test_searches_slide_along_a_curved_boundary() -> None:
+    belief = in_a_disc()
+    learned, states = belief.constraints, points_in(belief.space, 20, seed=5)[:, :1]
+    assert learned is not None
+    found = belief.search(action_candidates(belief, 16, generator())).best(states, starts=1)
+    grid = grid_over(belief.space, 101)
+    for state, mean in zip(states, found.mean, strict=True):
+        there = torch.cat([state.expand(len(grid), -1), grid], -1)
+        sure = learned.is_sure(learned.log_probability(there))
+        assert float(mean) >= float(belief.posterior.mean(there)[sure].amax()) - 1e-4
 
 
 def test_where_nothing_is_sure_the_most_probable_action_is_taken() -> None:

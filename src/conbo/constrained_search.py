@@ -9,14 +9,14 @@ and is far below all rewards.
 First, a search in each state ignores the constraints.  If the action that it finds is confidently feasible, it is the
 result.  In all other states, a pool of actions, with some evenly spread ones, is scored.  Local searches start from the
 action that the first search found, from actions of the pool that have the highest scores and are far enough apart, and
-from the one that most probably satisfies the constraints.  They maximize the expected reward minus a penalty for a lack
-of confidence.  A second round continues from where they end, with a larger penalty.  If none of these searches starts
-or ends at a confidently feasible action, further searches maximize the probability itself.  Of all actions at which
+from the one that most probably satisfies the constraints.  They maximize the expected reward among confidently feasible
+actions, and slide along the curved boundary of these (`constrained_ascent.py`).  If none of these searches starts or
+ends at a confidently feasible action, further searches maximize the probability itself.  Of all actions at which
 searches start or end, the one with the highest score is the result.  The models of the constraints are averaged over
 their hyperparameters; only the pool is scored without this averaging, to save time.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
 
@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from conbo.ascent import ascend, holding
+from conbo.constrained_ascent import constrained_ascent
 from conbo.learned_constraints import LearnedConstraints
 from conbo.models.distinct_best import distinct_best
 from conbo.models.exact_search import level_columns, polish_integers
@@ -37,11 +38,12 @@ MOST_POINTS = 50_000  # largest number of (state, action) pairs of the pool that
 NOT_SURE = -FAR_BELOW / 4  # actions that are not confidently feasible have scores below this
 EVEN = 64  # number of evenly spread actions that are added to the pool, which may lack actions that satisfy constraints
 APART = 0.1  # distance in the unit cube, divided by √d_x, below which two actions count as the same start
-# penalty (standardized reward) per standard deviation of missing confidence, in each round of searches
-PENALTIES = (10.0, 1000.0)
-MARGIN = 0.02  # standard deviations beyond the confidence that searches aim at, because they end a little short of it
-STEPS = 15  # steps of every local search in each round
+MARGIN = 0.001  # standard deviations beyond the confidence that searches aim at, because they end a little short of it
+STEPS = 20  # steps of every local search
 TOLERANCE = 1e-7  # expected gain of a step (standardized reward) below which a search stops
+
+# local searches in states (r, d_s) from actions (r, d_x); the given columns of the actions keep their values
+Climb = Callable[[Tensor, Tensor, tuple[int, ...]], Tensor]
 
 
 @dataclass(frozen=True)
@@ -102,13 +104,13 @@ class ConstrainedSearch:
         chosen = torch.cat([distinct_best(pooled, self._alike, starts), likely.argmax(-1, keepdim=True)], 1)
         first = snap_actions(self.space, self._pool[chosen], states[:, None])  # (m, k - 1, d_x)
         first = torch.cat([first, free[:, None]], 1)
-        ends = self._climbed(states, first, self._penalized, PENALTIES)
+        ends = self._climbed(states, first, self._best_sure)
         found = torch.cat([first, ends], 1)
         scores = self._scores(states, found)
         lost = scores.amax(-1) < NOT_SURE
         if bool(lost.any()):
             k = first.shape[1]
-            likely = self._climbed(states[lost], first[lost], self._level, PENALTIES[:1])
+            likely = self._climbed(states[lost], first[lost], self._most_probable)
             better = self._scores(states[lost], likely)
             kept = better > scores[lost, k:]
             found[lost, k:] = torch.where(kept[..., None], likely, found[lost, k:])
@@ -141,60 +143,47 @@ class ConstrainedSearch:
         scores = torch.where(constraints.is_sure(likely), self.posterior.mean(points), below)
         return scores.unflatten(0, actions.shape[:2]), likely.unflatten(0, actions.shape[:2])
 
-    def _climbed(
-        self,
-        states: Tensor,
-        first: Tensor,
-        objective: Callable[[Tensor, float], tuple[Tensor, Tensor]],
-        penalties: Sequence[float],
-    ) -> Tensor:
-        """Maximize `objective` by local searches from k actions `first` (m, k, d_x) in each of m states (m, d_s).
+    def _climbed(self, states: Tensor, first: Tensor, climb: Climb) -> Tensor:
+        """Run local searches from k actions `first` (m, k, d_x) in each of m states (m, d_s).
 
-        `objective` maps points (n, d) and a penalty to values (n,) and gradients (n, d).  There is one round of
-        searches per penalty, and each round starts where the one before ended.  Return the actions (m, k, d_x) at
-        which the last round ends, with integers and categories at valid values.
+        Return the actions (m, k, d_x) at which they end, with integers and categories at valid values.
         """
-        (m, k, d_x), at = first.shape, first.flatten(0, 1)
-        rows = states.repeat_interleave(k, 0)
-        lower, upper = at.new_zeros(d_x), at.new_ones(d_x)
+        d_s, rows = states.shape[-1], states.repeat_interleave(first.shape[1], 0)
 
-        def function(actions: Tensor, which: Tensor, penalty: float) -> tuple[Tensor, Tensor]:
-            value, gradient = objective(torch.cat([rows[which], actions], -1), penalty)
-            return value, gradient[:, -d_x:]
+        def score(points: Tensor) -> Tensor:
+            return self._scores(points[:, :d_s], points[:, None, d_s:])[:, 0]
 
-        def climb(at: Tensor, held: tuple[int, ...], penalty: float) -> Tensor:
-            penalized, limits = holding(partial(function, penalty=penalty), held), action_limits(self.space, rows, held)
-            ends = ascend(penalized, at, lower, upper, STEPS, tolerance=TOLERANCE, limits=limits).points
-            return feasible_ends(self.space, rows, at, ends, lambda points: objective(points, penalty)[0])
+        def ends_of(actions: Tensor, held: tuple[int, ...] = ()) -> Tensor:
+            at = actions.flatten(0, 1)
+            ends = feasible_ends(self.space, rows, at, climb(rows, at, held), score)
+            return ends.unflatten(0, actions.shape[:2])
 
-        for penalty in penalties:
-            at = climb(at, (), penalty)
-        ends = at.unflatten(0, (m, k))
+        ends = ends_of(first)
         if self.space.has_integer_actions:
             own, levels = None if self.space.feasible_set is None else states, level_columns(self.space)
-
-            def follow(actions: Tensor) -> Tensor:
-                return climb(actions.flatten(0, 1), levels, penalties[-1]).unflatten(0, (m, k))
-
-            return polish_integers(self.space, lambda actions: self._scores(states, actions), follow, ends, own)[0]
+            follow = partial(ends_of, held=levels)
+            return polish_integers(self.space, partial(self._scores, states), follow, ends, own)[0]
         return snap_actions(self.space, ends, states[:, None])
 
-    def _penalized(self, points: Tensor, penalty: float) -> tuple[Tensor, Tensor]:
-        """Return penalized expected rewards (n,) at points (n, d), and their gradients (n, d).
+    def _best_sure(self, states: Tensor, actions: Tensor, held: tuple[int, ...]) -> Tensor:
+        """Search for the highest expected reward among confidently feasible actions."""
 
-        The expected reward is reduced by `penalty` times the square of the amount by which Φ⁻¹(P) is below Φ⁻¹(c) + ε,
-        where ε is a small margin.  P is the probability of feasibility, c the required confidence, and Φ⁻¹ the standard
-        normal quantile function.
-        """
-        mean, slope = self.posterior.mean_and_gradient(points)
-        level, rise = self.constraints.levels(points)
-        lack = (self.constraints.wanted + MARGIN - level).clamp_min(0)
-        return mean - penalty * lack.square(), slope + (2 * penalty * lack)[:, None] * rise
+        def function(at: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+            points = torch.cat([states[rows], at], -1)
+            mean, slope = self.posterior.mean_and_gradient(points)
+            level, rise = self.constraints.levels(points)
+            return mean, slope[:, -at.shape[-1] :], level - self.constraints.wanted - MARGIN, rise[:, -at.shape[-1] :]
 
-    def _level(self, points: Tensor, penalty: float) -> tuple[Tensor, Tensor]:
-        """Return the values (n,) of Φ⁻¹(P) at points (n, d), and their gradients (n, d), for searches that maximize P.
+        limits = action_limits(self.space, states, held)
+        return constrained_ascent(function, actions, held, STEPS, TOLERANCE, MARGIN / 2, limits)
 
-        P is the probability of feasibility, and Φ⁻¹ the standard normal quantile function.  `penalty` has no effect; it
-        is a parameter because `_climbed` passes a penalty to every objective.
-        """
-        return self.constraints.levels(points)
+    def _most_probable(self, states: Tensor, actions: Tensor, held: tuple[int, ...]) -> Tensor:
+        """Search for the highest probability of feasibility."""
+
+        def function(at: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+            level, rise = self.constraints.levels(torch.cat([states[rows], at], -1))
+            return level, rise[:, -at.shape[-1] :]
+
+        lower, upper = torch.zeros_like(actions[0]), torch.ones_like(actions[0])
+        free, limits = holding(function, held), action_limits(self.space, states, held)
+        return ascend(free, actions, lower, upper, STEPS, tolerance=TOLERANCE, limits=limits).points

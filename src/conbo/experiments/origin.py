@@ -41,6 +41,7 @@ IGNORED = frozenset(
         "conbo.acquisition.integral_over_states.AveragedAcquisition.includes_constraints",
         "conbo.acquisition.per_cost",
         "conbo.acquisition.where_feasible",
+        "conbo.constrained_ascent",
         "conbo.constrained_search",
         "conbo.constraint_learner",
         "conbo.constrained_steps",
