@@ -275,6 +275,7 @@ def test_a_fit_that_begins_with_earlier_models_is_a_pure_function_of_the_rewards
     ("setting", "rule"),
     [
         ({"input_warping": "straight"}, "`input_warping` must be auto or none, but got 'straight'"),
+        ({"relative_actions": "yes"}, "`relative_actions` must be auto or none, but got 'yes'"),
         ({"main_effects": True}, "`main_effects` must be auto or none, but got True"),
         ({"output_warping": "log"}, "`output_warping` must be auto or none, but got 'log'"),
         ({"members": 0}, "`members` must be an integer of at least 1, but got members=0"),

@@ -305,3 +305,33 @@ def test_effects_of_seeds_that_are_nearly_independent(tmp_path: Path) -> None:
     record["members"][0]["seed_effect"]["between"] = -1e-310
     with pytest.raises(RecordError, match=r"`members\[0\].seed_effect.between` must be 0 or at most -1e-09"):
         load(tmp_path, record)
+
+
+@pytest.mark.parametrize(
+    ("shear", "rule"),
+    [
+        ([[0.5]], r"`members\[0\].shear` must be a list of 2"),
+        ([[0.5, 0.1], [0.0, 0.0]], r"row 0 of `members\[0\].shear` must"),
+        ([[2.5], [0.0]], r"row 0 of `members\[0\].shear` must"),
+    ],
+)
+def test_a_wrong_change_to_relative_actions_is_named(shear: list[list[float]], rule: str, tmp_path: Path) -> None:
+    record = json.loads(text())
+    record["members"][0]["shear"] = shear
+    with pytest.raises(RecordError, match=rule):
+        load(tmp_path, record)
+
+
+def test_relative_actions_are_refused_with_limits_and_effects_of_seeds(tmp_path: Path) -> None:
+    space = Space(states={"s": Real(0, 1)}, actions={"x": Real(0, 1)}, constraints=["x <= 0.9"])
+    study = Study(space, method="uniform", model=GaussianProcess(**ONE))
+    for trial in study.ask(8):
+        study.tell(trial, math.sin(5 * trial.action["x"] - 3 * trial.state["s"]))
+    record = to_record(study.policy().belief, True, GpArgmax())
+    record["members"][0]["shear"] = [[0.5]]
+    with pytest.raises(RecordError, match=r"`members\[0\].shear` must not be there in a space with limits"):
+        load(tmp_path, record)
+    record["members"][0]["seed_effect"] = {"constant": 0.3, "function": None, "between": 0.0}
+    record["seeds"] = {"values": [0, 1, 0, 1, 0, 1, 0, 1], "total": None}
+    with pytest.raises(RecordError, match=r"`members\[0\].shear` must not be there with `members\[0\].seed_effect`"):
+        load(tmp_path, record)
