@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import conbo
-from conbo.acquisition.constrained_gain import ConstrainedGains, state_gains
+from conbo.acquisition.constrained_gain import ConstrainedGains, state_gains, unmapped
 from conbo.acquisition.expected_max import expected_max
 from conbo.acquisition.improvement import ExpectedImprovement
 from conbo.acquisition.integral_over_states import ConBO
@@ -18,6 +18,7 @@ from conbo.acquisition.where_feasible import FeasibleAcquisition, WhereFeasible
 from conbo.belief import Belief
 from conbo.models.mixture import Mixture
 from conbo.models.output_maps import LowTail
+from conbo.models.relative import RelativePosterior
 from conbo.models.seed_effects import NEW_SEED, SeededPosterior, SeedEffect, condition_with_seeds
 from conbo.models.transformed import TransformedPosterior
 from constrained_beliefs import SPACES, constrained
@@ -155,16 +156,20 @@ def test_gains_of_mapped_rewards_are_computed_before_the_map_is_undone() -> None
     torch.testing.assert_close(gains.at(states)(points, torch.arange(3)).values, expected)
 
 
-def test_gains_of_mapped_rewards_have_the_right_gradients() -> None:
+@pytest.mark.parametrize("relative_actions", ["none", "auto"])
+def test_gains_of_mapped_rewards_have_the_right_gradients(relative_actions: str) -> None:
     space = conbo.Space({"s": conbo.Real(0, 1)}, {"x": conbo.Real(0, 1)})
-    model = conbo.GaussianProcess("squared-exponential", main_effects="none")
+    model = conbo.GaussianProcess(
+        "squared-exponential", input_warping="none", relative_actions=relative_actions, main_effects="none"
+    )
     study = conbo.Study(space, method="uniform", model=model, outcome_constraints={"wait": conbo.AtMost(1.2)})
     study.run(
         lambda s, x: {"reward": -exp(8 * abs(x["x"] - s["s"])), "wait": s["s"] + x["x"]}, evaluations=24, progress=False
     )
     belief = study.policy().belief
     members = belief.posterior.members if isinstance(belief.posterior, Mixture) else (belief.posterior,)
-    assert any(isinstance(one, TransformedPosterior) for one in members)
+    assert any(unmapped(one)[1] is not None for one in members)
+    assert all(isinstance(one, RelativePosterior) for one in members) == (relative_actions == "auto")
     gains = state_gains(belief, uniform(24, 1, seed=2), DISCRETE)
     states, points = uniform(3, 4, 1, seed=4), points_in(belief.space, 3, seed=9).clamp(0.1, 0.9)
     ahead, rows = gains.at(states), torch.arange(3)

@@ -15,6 +15,7 @@ from playwright.sync_api import Browser, Locator, Page, ViewportSize, expect
 from conbo.gaussian_process import GaussianProcess
 from conbo.models.exact import ExactPosterior
 from conbo.models.mixture import Mixture
+from conbo.models.relative import RelativePosterior
 from conbo.plots.view import View, view_of
 from conbo.policies.policy import Policy
 from conbo.reports.html import page
@@ -31,7 +32,7 @@ TOLERANCE = 1e-6  # of rewards, in their standard deviations
 BETTER = 0.05  # by so much the page's search may find a better action than the policy's
 
 
-ONE_MODEL = GaussianProcess(main_effects="none", output_warping="none", members=1)
+ONE_MODEL = GaussianProcess(relative_actions="none", main_effects="none", output_warping="none", members=1)
 
 
 def bent() -> Study:
@@ -74,7 +75,8 @@ def long_names() -> Study:
 
 # models and policies that reach the page in other ways
 VARIANTS = {
-    "default model": lambda: one_state(model=GaussianProcess()),
+    "relative actions": lambda: one_state(model=GaussianProcess()),
+    "several models": lambda: one_state(model=GaussianProcess(relative_actions="none")),
     "knn": lambda: one_state(method="knn"),
     "long names": long_names,
     **BENT,
@@ -176,7 +178,7 @@ def see(charts: Locator) -> None:
         chart.locator(".main-svg").first.wait_for(state="attached")
 
 
-@pytest.mark.parametrize("kind", [*STUDIES, "default model", "bent"])  # all kernels: test_page_model.py
+@pytest.mark.parametrize("kind", [*STUDIES, "relative actions", "several models", "bent"])  # all kernels: test_page_model.py
 def test_the_explorer_is_the_policy(opened: Open, kind: str) -> None:
     look = seen(kind)
     unit = np.random.default_rng(0).random((20, look.space.n_state_dims))
@@ -199,14 +201,18 @@ def test_actions_are_really_bent(kind: str) -> None:
     assert posterior.kernel.actions.warp is not None
 
 
-def test_the_default_model_is_a_mixture(opened: Open) -> None:
-    posterior = seen("default model").belief.posterior
+def test_the_best_action_of_one_state_follows_it() -> None:
+    assert isinstance(seen("relative actions").belief.posterior, RelativePosterior)
+
+
+def test_several_models_are_a_mixture(opened: Open) -> None:
+    posterior = seen("several models").belief.posterior
     assert isinstance(posterior, Mixture)
-    members = opened("default model").evaluate("JSON.parse(data('explorer-record')).model.members.length")
+    members = opened("several models").evaluate("JSON.parse(data('explorer-record')).model.members.length")
     assert members == len(posterior.members) > 1
 
 
-@pytest.mark.parametrize("kind", ["one_state", "default model", *BENT])
+@pytest.mark.parametrize("kind", ["one_state", "relative actions", "several models", *BENT])
 def test_the_curve_is_the_models(opened: Open, kind: str) -> None:
     page, look = opened(kind), seen(kind)
     first, *others = look.space.action_names

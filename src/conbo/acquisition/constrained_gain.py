@@ -31,6 +31,7 @@ from conbo.models.gains import GainRule, LookAheadLines, StateValue
 from conbo.models.mixture import Mixture
 from conbo.models.mixture_gains import MixtureGains
 from conbo.models.posterior import BestSearch, Posterior
+from conbo.models.relative import RelativePosterior
 from conbo.models.snapping import contains, violations
 from conbo.models.transformed import TransformedPosterior
 from conbo.quasi_random import sobol
@@ -63,7 +64,19 @@ def state_gains(belief: Belief, actions: Tensor, rule: GainRule) -> StateValue:
 
 def has_own_gain(posterior: Posterior) -> bool:
     """Return whether a model of an average needs a gain of its own: with output warping or effects of seeds."""
-    return isinstance(posterior, TransformedPosterior) or bool(seeds_of(posterior))
+    return unmapped(posterior)[1] is not None or bool(seeds_of(posterior))
+
+
+def unmapped(posterior: Posterior) -> tuple[Posterior, TransformedPosterior | None]:
+    """Return the model of mapped rewards, and the posterior that maps them; under output warping, these are two.
+
+    Without output warping, they are the posterior itself and None.
+    """
+    if isinstance(posterior, TransformedPosterior):
+        return posterior.process, posterior
+    if isinstance(posterior, RelativePosterior) and isinstance(posterior.whole, TransformedPosterior):
+        return replace(posterior, whole=posterior.whole.process), posterior.whole
+    return posterior, None
 
 
 def seeds_of(posterior: Posterior) -> tuple[int, ...]:
@@ -152,9 +165,8 @@ class ConstrainedGains:
     def __init__(self, belief: Belief, posterior: Posterior, pool: Tensor, search: LastSearch) -> None:
         assert belief.constraints is not None, "without learned constraints, gains need no account of them"
         self.belief, self._pool, self._search = belief, pool, search
-        self._mapped = posterior if isinstance(posterior, TransformedPosterior) else None
+        reward, self._mapped = unmapped(posterior)
         self.constraints = belief.constraints.all
-        reward = posterior if self._mapped is None else self._mapped.process
         self.posteriors = [reward, *(one.posterior for one in self.constraints)]
         even = sobol(FANTASIES // 2, len(self.constraints), seed=0).to(belief.device)
         half = torch.special.ndtri(even.clamp(1e-6, 1 - 1e-6))
