@@ -178,7 +178,8 @@ def see(charts: Locator) -> None:
         chart.locator(".main-svg").first.wait_for(state="attached")
 
 
-@pytest.mark.parametrize("kind", [*STUDIES, "relative actions", "several models", "bent"])  # all kernels: test_page_model.py
+# all kernels: test_page_model.py
+@pytest.mark.parametrize("kind", [*STUDIES, "relative actions", "several models", "bent"])
 def test_the_explorer_is_the_policy(opened: Open, kind: str) -> None:
     look = seen(kind)
     unit = np.random.default_rng(0).random((20, look.space.n_state_dims))
