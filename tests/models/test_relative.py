@@ -202,3 +202,12 @@ def test_integers_stay_whole() -> None:
     for action in MIXED.decode_actions(found.actions.numpy()):
         assert isinstance(action["n"], int)
     torch.testing.assert_close(torch.from_numpy(MIXED.snap_actions(found.actions.numpy())), found.actions)
+
+
+def test_equal_rewards_and_many_weights_leave_actions_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    space, points = reals(1, 1), sobol(24, 2, seed=1)
+    structures = GaussianProcess().structures(space)
+    assert all(one.shear is None for one in fit(structures, points, points.new_zeros(24)))
+    assert all(one.shear is not None for one in fit(structures, points, tent(points)))
+    monkeypatch.setattr("conbo.models.relative_modes.MOST_WEIGHTS", 0)
+    assert all(one.shear is None for one in fit(structures, points, tent(points)))

@@ -20,7 +20,7 @@ from conbo.models.transformed import TransformedPosterior
 from conbo.quasi_random import sobol
 from conbo.spaces import Categorical, Parameter, Real, Space
 
-LEAST_WIGGLE = 1e-6  # actions whose range grows by less than this share need no constraints
+LEAST_GROWTH = 1e-6  # actions whose range grows by less than this share need no constraints
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ def relative_space(space: Space, shear: Shear) -> Space:
     constraints = []
     rows = zip(shear.low.tolist(), shear.span.tolist(), shear.weights.tolist(), strict=True)
     for column, (low, span, weights) in enumerate(rows):
-        if span > 1 + LEAST_WIGGLE:
+        if span > 1 + LEAST_GROWTH:
             terms = [f"{weight!r} * s{state}" for state, weight in enumerate(weights) if weight]
             action = " + ".join([f"{span!r} * u{column}", *terms])
             constraints += [f"{action} >= {-low!r}", f"{action} <= {1 - low!r}"]

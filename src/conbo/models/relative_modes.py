@@ -25,6 +25,7 @@ from conbo.models.structures import Structures
 STEP = 0.02  # step of an action, in the unit cube, in finite differences
 LEAST_SHARE = 0.55  # share of ∂²m/∂x∂s that W must explain in all models before relative actions are tried
 MARGIN = 4.0  # nats of evidence that relative actions must gain
+MOST_WEIGHTS = 32  # largest number of entries of W, because fits with many of them take long
 
 
 def with_relative_actions(structures: Structures, modes: Sequence[Mode]) -> list[Mode]:
@@ -32,9 +33,9 @@ def with_relative_actions(structures: Structures, modes: Sequence[Mode]) -> list
 
     `modes` are those of the models with actions as they are. The list is empty if no model with relative actions has
     MARGIN nats more evidence than the best of these. Relative actions are not combined with heteroscedastic noise and
-    input warping.
+    input warping, and are not tried if W has no entries or more than MOST_WEIGHTS.
     """
-    if not RelativeFamily(structures.plain[0]).n_weights:
+    if not 1 <= RelativeFamily(structures.plain[0]).n_weights <= MOST_WEIGHTS:
         return []
     plain = []
     for family in structures.plain:
@@ -42,7 +43,7 @@ def with_relative_actions(structures: Structures, modes: Sequence[Mode]) -> list
         plain += [best_of(own)] if own else []
     starts = [mode.target.prior.starts()[0] for mode in plain]
     estimates = [weights_by_curvature(mode.target, start) for mode, start in zip(plain, starts, strict=True)]
-    if min(share for _, share in estimates) < LEAST_SHARE:
+    if not all(share >= LEAST_SHARE for _, share in estimates):  # NaN if the mean is the same everywhere
         return []
     found: list[Mode] = []
     for mode, start, (weights, _) in zip(plain, starts, estimates, strict=True):
