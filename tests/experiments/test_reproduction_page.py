@@ -70,7 +70,7 @@ def as_said(text, *values):
     """Whether a text shows these values, to the digits that it has."""
     for number, value in zip(re.findall(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?", text), values, strict=False):
         digits = len(re.sub(r"e.*|[-.]", "", number).lstrip("0")) or 1
-        place = 10.0 ** (math.floor(math.log10(abs(value))) - digits + 1)
+        place = 10.0 ** (math.floor(math.log10(abs(float(number) or value))) - digits + 1)
         assert float(number) == pytest.approx(value, abs=1.1 * place), f"{text} should be {value}"
 
 
