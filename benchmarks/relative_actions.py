@@ -4,7 +4,7 @@
 
 In the problems, the best stock follows the demand, or three actions follow two states.  `fixed` is for comparison: its
 best action does not follow the state, so both models should learn equally fast.  Every line has the mean opportunity
-cost over the seeds after a third, two thirds and all of the evaluations.
+cost over the seeds after a third, two thirds and all of the evaluations, and the mean time of a suggestion and its fit.
 """
 
 import argparse
@@ -12,6 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from itertools import product
+from time import perf_counter
 
 import numpy as np
 import torch
@@ -106,18 +107,20 @@ EXAMPLES: dict[str, Callable[[], Example]] = {
 
 
 def costs(name: str, relative_actions: str, seed: int) -> list[float]:
-    """Return the opportunity costs of the policy after a third, two thirds and all of the evaluations."""
+    """Return the opportunity costs after a third, two thirds and all evaluations, and the seconds per suggestion."""
     torch.set_num_threads(1)
     example, generator = EXAMPLES[name](), np.random.default_rng(seed)
     optimizer = Optimizer(example.space, seed=seed, model=conbo.GaussianProcess(relative_actions=relative_actions))
-    found = []
+    found, seconds = [], 0.0
     for count in range(1, example.evaluations + 1):
+        began = perf_counter()
         (trial,) = optimizer.ask()
+        seconds += perf_counter() - began
         reward = example.reward(trial.state, trial.action) + example.noise * generator.standard_normal()
         optimizer.tell(trial, reward)
         if count in (example.evaluations // 3, 2 * example.evaluations // 3, example.evaluations):
             found.append(example.cost(optimizer.policy()))
-    return found
+    return [*found, seconds / example.evaluations]
 
 
 def main() -> None:
@@ -128,14 +131,19 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     arguments = parser.parse_args()
     seeds = range(arguments.first_seed, arguments.first_seed + arguments.seeds)
-    print(f"{'example':16s} {'evaluations':>14s} {'relative_actions':>17s}   mean opportunity cost ± standard error")
+    columns = f"{'example':16s} {'evaluations':>14s} {'relative_actions':>17s}"
+    print(f"{columns}   mean opportunity cost ± standard error, time of a suggestion")
     with ProcessPoolExecutor(arguments.jobs) as pool:
         for name, setting in product(EXAMPLES, ("none", "auto")):
-            runs = np.array(list(pool.map(costs, [name] * len(seeds), [setting] * len(seeds), seeds)))
+            rows = np.array(list(pool.map(costs, [name] * len(seeds), [setting] * len(seeds), seeds)))
+            runs, seconds = rows[:, :-1], float(rows[:, -1].mean())
             errors = runs.std(0, ddof=1) / len(runs) ** 0.5
             n = EXAMPLES[name]().evaluations
             row = "   ".join(f"{mean:.3g} ± {error:.2g}" for mean, error in zip(runs.mean(0), errors, strict=True))
-            print(f"{name:16s} {f'{n // 3}, {2 * n // 3}, {n}':>14s} {setting:>17s}   {row}", flush=True)
+            print(
+                f"{name:16s} {f'{n // 3}, {2 * n // 3}, {n}':>14s} {setting:>17s}   {row}   {1000 * seconds:.0f} ms",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
 Two posteriors work like this.  `OneStudy` adds a column that says which study a point belongs to, and
 `RelativePosterior` replaces actions by actions relative to the state.  Such a class says how points, states and
-gradients are converted, and how actions are searched for.  Everything else is here.
+gradients are converted, and how actions are searched for.  Everything else is here.  BoTorch's counterpart is an input
+transform.
 """
 
 from abc import ABC, abstractmethod
